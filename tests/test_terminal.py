@@ -206,9 +206,9 @@ NAME = HOSTILE.replace("/", "")
 FILE = f"{NAME}.yaml"
 TABLE: dict[str, list[list[str]]] = {
     "run": [["--config", "config.yaml"], ["--upstream", HOSTILE], ["--rules", FILE, "--config", "wrong.yaml"]],
-    "check": [["."], [FILE], ["wrong.yaml"], ["config.yaml"], [HOSTILE]],
+    "check": [["."], ["-o", "github", "."], ["-o", "sarif", "."], [FILE], ["wrong.yaml"], ["config.yaml"], [HOSTILE]],
     "explain": [["rules.yaml", "Produce", "8"], ["rules.yaml", HOSTILE], ["wrong.yaml", "Produce", "8"]],
-    "test": [["."], ["t.test.yaml"], [HOSTILE]],
+    "test": [["."], ["t.test.yaml"], ["-o", "junit", "."], [HOSTILE]],
     "rules kinds": [[], [HOSTILE]],
     "schema": [["rules"], [HOSTILE]],
     "ready": [[], ["--cluster", HOSTILE]],
@@ -225,12 +225,13 @@ TABLE: dict[str, list[list[str]]] = {
              [HOSTILE], ["c.pcapng", HOSTILE], []],
     "view": [[HOSTILE], ["c.pcapng", HOSTILE], ["-"]],  # what is on its screen: tests/cli/tui
     "show": [["c.pcapng", "1"], ["c.pcapng", "1", "-o", "json"], ["c.pcapng", HOSTILE], [HOSTILE, "1"]],
-    "stats": [["c.pcapng"], ["events.jsonl"], ["--json", "events.jsonl"], [HOSTILE]],
+    "stats": [["c.pcapng"], ["events.jsonl"], ["-o", "json", "events.jsonl"], [HOSTILE]],
     "capture info": [["c.pcapng"], [FILE]], "capture list": [[]], "capture start": [["x.pcapng"], [HOSTILE]],
     "capture stop": [[HOSTILE]], "capture follow": [["x"], [HOSTILE]],
     "replay": [["c.pcapng", "--to", HOSTILE], ["c.pcapng", "--plan"], [HOSTILE]],
     "redact": [["c.pcapng", "out.pcapng"], [HOSTILE, HOSTILE]],
-    "verify": [["c.pcapng"], ["--json", "c.pcapng"], ["--only", HOSTILE], [FILE], [HOSTILE]],
+    "verify": [["c.pcapng"], ["-o", "json", "c.pcapng"], ["-o", "github", "c.pcapng"], ["--only", HOSTILE], [FILE],
+               [HOSTILE]],
     "explore": [["--rules", "wrong.yaml", "--", "true"], ["--faults", HOSTILE, "--", "true"], [HOSTILE]],
     "help filters": [[], [HOSTILE]],
     "protocol": [[], [HOSTILE]],

@@ -63,6 +63,7 @@ RENAMED: dict[str, dict[str, tuple[str, ...]]] = {  # by sort, old name: new nam
     },
     "option": {
         "verify --complete": ("--assume-complete",),
+        "verify --json": ("-o json",),
         "replay --patience": ("--response-timeout",),
         "explore --drip": ("--one-batch-per-fetch",),
     },

@@ -11,17 +11,29 @@ import click
 
 from kproxy.app.config.document import Config, config_from, is_config, rule_paths
 from kproxy.base.errors import DocumentError
-from kproxy.base.terminal import counted, say
+from kproxy.base.terminal import counted, output_option, say
+from kproxy.cli.reports import FORMS, Case, Level, Report, place_of, problem_at, write_report
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import check_documents, read_document, rule_files
 from kproxy.rules.values.source import Source, told
+
+SUITE = "kproxy check"
+RULES = {
+    "invalid-config": "A config file has an error.",
+    "invalid-rules": "A rule file has an error.",
+    "invalid-tests": "A test file, or a rule file that it tests, has an error.",
+    "doubtful-rule": "A valid rule lacks an effect that its text suggests.",
+}
 
 
 @dataclass
 class CheckReport:
     """Report of one check: errors and warnings in the order of files, a line in `right` for each document or rule set
-    without errors, and the numbers of rules and tests."""
+    without errors, and the numbers of rules and tests. `files`: the rule of an error in each checked file. `empty`:
+    paths without files."""
 
+    files: dict[str, str] = field(default_factory=dict)
+    empty: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     right: list[str] = field(default_factory=list)
@@ -50,8 +62,9 @@ class CheckReport:
 @click.argument("paths", metavar="PATHS…", nargs=-1)
 @click.option("--strict", is_flag=True, help="Exit with code 1 after warnings.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of rule files, for editors.")
+@output_option(*FORMS)
 @click.pass_context
-def command(ctx: click.Context, paths: tuple[str, ...], strict: bool, schema: bool) -> None:
+def command(ctx: click.Context, paths: tuple[str, ...], strict: bool, schema: bool, output: str) -> None:
     """Check rule files, config files, rule tests, and folders of them.
 
     Each error is a line `file:line:column: message`. Each warning is a line `file:line:column: warning: message`: the
@@ -66,15 +79,35 @@ def command(ctx: click.Context, paths: tuple[str, ...], strict: bool, schema: bo
     if not paths:
         raise click.UsageError("expected files or folders to check, got none")
     report = check(paths)
+    failed = bool(report.errors or (strict and report.warnings))
+    if output != "text":
+        write_report(report_of(report, strict, failed), output)
+        ctx.exit(1 if failed else 0)
     for line in report.errors or report.right:
         say(line)
     for line in report.warnings:
-        place, _, text = line.partition(": ")
-        say(f"{place}: warning: {text}")
-    failed = bool(report.errors or (strict and report.warnings))
+        file, row, column, text = place_of(line, report.files)
+        say(f"{file}:{row}:{column}: warning: {text}")
     if failed or report.rules or report.tests:
         say(report.summary, err=failed)
     ctx.exit(1 if failed else 0)
+
+
+def report_of(report: CheckReport, strict: bool, failed: bool) -> Report:
+    """Return a case for each file. Warnings fail a case if `strict`. Errors without a file have a case of their own."""
+    cases = {file: Case(SUITE, file, file=file) for file in report.files}
+    found: list[tuple[Level, str]] = [("error", line) for line in report.errors]
+    found += [("warning", line) for line in report.warnings]
+    for level, line in found:
+        problem = problem_at(line, report.files, "doubtful-rule", level)
+        if level == "error":
+            problem.rule = report.files.get(problem.file, "invalid-rules")
+        case = cases.setdefault(problem.file, Case(SUITE, problem.file or "other files", file=problem.file))
+        case.problems.append(problem)
+        if level == "error" or strict:
+            case.outcome = "failed"
+    empty = [Case(SUITE, path, "skipped", reason="no rule files (*.yaml or *.yml)") for path in report.empty]
+    return Report("check", int(failed), report.summary, [*cases.values(), *empty], RULES)
 
 
 def check(paths: tuple[str, ...]) -> CheckReport:
@@ -89,11 +122,9 @@ def check(paths: tuple[str, ...]) -> CheckReport:
         covered |= _check_config(path, source, report)
     rest = [(path, source) for path, source in sources if not is_config(source) and real(path) not in covered]
     tests = [path for path in case_files(paths) if is_case_file(path)]
-    report.right += [
-        f"{path}: no rule files (*.yaml or *.yml)"
-        for path in paths
-        if not rule_files([path]) and not case_files([path])
-    ]
+    report.empty = [path for path in paths if not rule_files([path]) and not case_files([path])]
+    report.right += [f"{path}: no rule files (*.yaml or *.yml)" for path in report.empty]
+    report.files |= dict.fromkeys(map(str, tests), "invalid-tests")
     if rest:
         _check_rules([source for _, source in rest], [str(path) for path, _ in rest], report)
     for path in tests:
@@ -111,6 +142,7 @@ def real(path: Path) -> Path:
 
 def _check_config(path: Path, source: Source, report: CheckReport) -> set[Path]:
     """Check a config with its rules. Return the rule files, so that they are not checked again without it."""
+    report.files[str(path)] = "invalid-config"
     config = config_from(source, path.parent)
     files = rule_files(rule_paths(source, path.parent, config))
     report.add(told(source.lines(), source.untold))
@@ -123,6 +155,7 @@ def _check_config(path: Path, source: Source, report: CheckReport) -> set[Path]:
 
 
 def _check_rules(sources: list[Source], names: list[str], report: CheckReport, config: Config | None = None) -> None:
+    report.files |= dict.fromkeys(names, "invalid-rules")
     places = None if config is None else config.places()
     documents = [read_document(source) for source in sources]
     check_documents(documents, places)

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from kproxy.base.errors import DocumentError, InputError, KproxyError
-from kproxy.base.terminal import say
+from kproxy.base.terminal import in_line, output_option, say
+from kproxy.cli.reports import FORMS, Case, Outcome, Problem, Report, write_report
 from kproxy.testing.explore.options import OPTIONS
+
+if TYPE_CHECKING:
+    from kproxy.testing.explore.result import Exploration, FaultFinding
 
 DEFAULT_SAVE = "explored"
 NOT_IN_REPLAYS = (
     "for", "faults", "depth", "only", "report", "baseline", "update", "first", "until-covered", "save",
+    "output",
 )  # fmt: skip
 
 
@@ -38,6 +43,7 @@ def exploration_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--seed", metavar="N", type=int, help="Breaks ties in the order, and seeds the chances in rules.")
 @click.option("--replay", metavar="FILE", help="Rule file of a finding: run CMD under it, once or --runs times.")
 @click.option("--save", metavar="FOLDER", default=DEFAULT_SAVE, show_default=True, help="Where rule files are written.")
+@output_option(*(form for form in FORMS if form != "sarif"))  # a finding has no place in a file
 @click.argument("words", metavar="CMD…", nargs=-1, required=True)
 @click.pass_context
 def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None:
@@ -71,7 +77,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
     from kproxy.testing.explore.database import Baseline
     from kproxy.testing.explore.fork_session import explore_test, write_reports
     from kproxy.testing.explore.options import read_options
-    from kproxy.testing.explore.report import report_lines
+    from kproxy.testing.explore.report import exploration_report, report_lines
     from kproxy.testing.explore.result import KnownFailures
 
     try:
@@ -89,12 +95,17 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
                 ctx.exit(replayed(words, given, options))
             known = KnownFailures(frozenset() if options.update else baseline.known(shlex.join(words)))
             test = test_of(words, given, options, known, options.one_batch_per_fetch)
-            result = explore_test(test, options, lambda text: say(text, err=True))
-            for line in report_lines(result):
-                say(line)
+            result = explore_test(test, options, lambda text: say(in_line(text), err=True))
+            output = given["output"]
+            if output == "text":
+                for line in report_lines(result):
+                    say(line)
             lines, is_written = write_reports([result], options, baseline)
             for line in lines:
-                say(line)
+                say(line, err=output != "text")
+            if output != "text":
+                document = exploration_report([result]) if output == "json" else None
+                write_report(report_of(result, [] if is_written else lines), output, document)
     except KproxyError as error:
         say(f"kproxy: {error}", err=True)
         ctx.exit(2)
@@ -102,6 +113,35 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
         say("kproxy: interrupted", err=True)
         ctx.exit(2)
     ctx.exit(result.exit_code() or (0 if is_written else 2))
+
+
+def report_of(result: Exploration, unwritten: Sequence[str] = ()) -> Report:
+    """Return a case for the exploration itself, and one for each finding. Only new findings fail."""
+    from kproxy.testing.explore.report import counted, finding_lines
+
+    wrong = [text for text in (result.problem, *(one.run.problem for one in result.broken[:3])) if text]
+    if result.exit_code() == 2 and not wrong:
+        wrong.append("interrupted" if result.interrupted else "a run was broken")
+    wrong += unwritten
+    problems = [Problem("incomplete-exploration", "error", text) for text in wrong]
+    ended: Outcome = "error" if problems else "skipped" if result.skipped else "passed"
+    cases = [Case(result.test, "exploration", ended, problems, result.skipped, seconds=result.seconds)]
+    new = {id(finding) for finding in result.new_findings}
+    for finding in result.findings:
+        signature, is_new = finding.signature, id(finding) in new
+        name = f"{signature.outcome}: {', '.join(signature.cause) or 'without faults'} ({signature.short})"
+        details = [line.strip() for line in finding_lines(finding, result)][1:]
+        problem = Problem(signature.outcome, "error" if is_new else "warning", finding.example.what, details=details)
+        reason = "" if is_new else why_not_new(finding)
+        cases.append(Case(result.test, name, "failed" if is_new else "skipped", [problem], reason))
+    summary = f"{counted(len(new), 'new finding')} of {len(result.findings)} in {counted(len(result.runs), 'run')}"
+    return Report("explore", result.exit_code() or 2 * bool(unwritten), summary, cases)
+
+
+def why_not_new(finding: FaultFinding) -> str:
+    if finding.known:
+        return "known failure"
+    return "the test fails without faults" if finding.is_of_test else "not confirmed"
 
 
 @contextmanager

@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING
 import click
 
 from kproxy.base.errors import DocumentError
-from kproxy.base.terminal import StyledLine, counted, print_styled, say
+from kproxy.base.terminal import StyledLine, counted, output_option, print_styled, say
+from kproxy.cli.reports import FORMS, Case, Problem, Report, checkout_path, problem_at, write_report
 
 if TYPE_CHECKING:
     from kproxy.tools.rehearse.cases.document import Ready
     from kproxy.tools.rehearse.cases.play import CaseFailure
 
 DEFAULT = "rules"
+RULES = {
+    "failed-test": "kproxy's output differs from a test of rules.",
+    "invalid-tests": "A test file, or a rule file that it tests, has an error.",
+    "no-tests": "No test was found, or none has the text of -k.",
+}
 
 
 @dataclass
@@ -40,8 +46,9 @@ class FileReport:
 @click.argument("paths", metavar="[PATHS…]", nargs=-1, type=click.Path(exists=True))
 @click.option("-k", "words", metavar="TEXT", help="Run only tests with this text in file or name, in any case.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of test files, for editors.")
+@output_option(*FORMS)
 @click.pass_context
-def command(ctx: click.Context, paths: tuple[str, ...], words: str | None, schema: bool) -> None:
+def command(ctx: click.Context, paths: tuple[str, ...], words: str | None, schema: bool, output: str) -> None:
     """Run rule tests: files NAME.test.yaml, usually in the folder of the rule file NAME.yaml that they test.
 
     PATHS are such files, or folders of them (default: rules/). No broker runs and no time passes: each test is a
@@ -55,7 +62,10 @@ def command(ctx: click.Context, paths: tuple[str, ...], words: str | None, schem
     if not paths and not Path(DEFAULT).is_dir():
         raise click.UsageError(f"folder not found: {DEFAULT}/ (give paths: kproxy test PATHS…)")
     reports = list(run(paths or (DEFAULT,), words))
-    print_styled(lines_of(reports))
+    if output == "text":
+        print_styled(lines_of(reports))
+    else:
+        write_report(report_of(reports), output)
     ctx.exit(0 if all_good(reports) else 1)
 
 
@@ -97,6 +107,32 @@ def lines_of(reports: list[FileReport]) -> Iterator[StyledLine]:
                 yield StyledLine(f"        {failure.position}: {failure.what}")
                 yield from diff(failure)
     yield summary(reports)
+
+
+def report_of(reports: list[FileReport]) -> Report:
+    """Return a suite for each file, and a case for each test or for all errors of the file."""
+    cases = []
+    for report in reports:
+        file = str(report.file)
+        if report.errors:
+            problems = [problem_at(error, {file}, "invalid-tests") for error in report.errors]
+            cases.append(Case(file, "(file)", "error", problems, file=file))
+        cases += [case_of(file, ready, failures) for ready, failures in report.played]
+    text, good = summary(reports).text, all_good(reports)
+    if not good and not cases:
+        cases.append(Case("kproxy test", "(no tests)", "error", [Problem("no-tests", "error", text)]))
+    return Report("test", int(not good), text, cases, RULES)
+
+
+def case_of(file: str, ready: Ready, failures: list[CaseFailure]) -> Case:
+    problems = []
+    for failure in failures:
+        problem = problem_at(f"{failure.position}: {failure.what}", {file}, "failed-test")
+        problem.about, problem.details = ready.name, [line.text.strip() for line in diff(failure)]
+        problem.identity = "failed-test", checkout_path(file), ready.name, failure.what
+        problems.append(problem)
+    line, _ = ready.source.place((*ready.at, "name"))
+    return Case(file, ready.name, "failed" if failures else "passed", problems, file=file, line=line)
 
 
 def diff(failure: CaseFailure) -> Iterator[StyledLine]:

@@ -20,9 +20,10 @@ import msgspec
 
 from kproxy.base.errors import InputError, InternalError, KproxyError
 from kproxy.base.named_file import reason
-from kproxy.base.terminal import StyledLine, in_line, print_json, print_styled, say
+from kproxy.base.terminal import StyledLine, in_line, output_option, print_styled, say
 from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.exchange_input import judge
+from kproxy.cli.reports import FORMS, Case, Level, Problem, Report, write_report
 from kproxy.cli.verify_input import ENDINGS, JudgedCapture, JudgedRecording, by_time, filtered, recordings, told
 from kproxy.record.events.schema import REQUEST_EVENT
 from kproxy.record.filters import Filter
@@ -35,6 +36,7 @@ from kproxy.tools.verify.report import MOST_SHOWN, finding_lines, report_html, r
 from .filters import make_filter
 from .start import Interruption
 
+SUITE = "kproxy verify"
 LOOK = 2.0  # shortest time between two verdicts, in seconds
 SHARE = 10  # time between two verdicts, in durations of one: most of the time is for reading
 MOST_TOLD = 1000  # findings that are printed at once; the verdict has the others
@@ -81,7 +83,7 @@ DURATION, SIZE = Quantity("DURATION", parse_duration), Quantity("SIZE", parse_si
 @click.option("--skew", type=DURATION, default="0", metavar="DURATION",
               help="Largest difference of the clocks of several files, such as 50ms.")  # fmt: skip
 @click.option("--memory", type=SIZE, default="1GB", show_default=True, metavar="SIZE", help="Memory for the history.")
-@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
+@output_option(*FORMS)
 @click.option("--html", metavar="FILE", help="Also write the verdict as a page.")
 @click.option("-n", "--number", type=click.IntRange(min=1), default=MOST_SHOWN, show_default=True,
               help="Largest number of printed findings of a check.")  # fmt: skip
@@ -101,20 +103,20 @@ def command(
         print_checks()
         return
     check_input(files, following, given)
-    as_json, html, number, filter_text = (given.pop(name) for name in ("as_json", "html", "number", "filter_text"))
+    output, html, number, filter_text = (given.pop(name) for name in ("output", "html", "number", "filter_text"))
     try:
         policy = fail_on(given.pop("fail_on"))
         terms = terms_given(max(level, policy.lowest, key=LEVELS.index), given)
     except BadTerm as error:
         raise click.UsageError(f"--{error.name.replace('_', '-')}: {error}") from None
-    form = ReportForm(level, policy, as_json, html, number)
+    form = ReportForm(level, policy, output, html, number)
     title, names = (f"the proxy at {admin.url}", (admin.url,)) if following else (titled(files), files)
     try:
         wanted = make_filter(filter_text)
         if following:
             verdict = follow(admin, wanted, terms, form.write)
         else:
-            verdict = verdict_of(files, wanted, terms, as_json=form.as_json)
+            verdict = verdict_of(files, wanted, terms, quiet=output != "text")
         policy.decide(verdict, level)
         form.report(verdict, title, names)
     except KproxyError as error:
@@ -133,7 +135,7 @@ class ReportForm(NamedTuple):
 
     level: FindingLevel
     policy: FailOn
-    as_json: bool
+    output: str
     html: str | None
     number: int
 
@@ -141,17 +143,38 @@ class ReportForm(NamedTuple):
         return self.policy.fails(finding) or LEVELS.index(finding.level) <= LEVELS.index(self.level)
 
     def write(self, finding: Finding) -> None:
-        if self.wants(finding) and not self.as_json:
+        if self.wants(finding) and self.output == "text":
             print_styled([*finding_lines(finding), StyledLine("")])
 
     def report(self, verdict: Verdict, title: str, names: Sequence[str]) -> None:
         """Print a verdict and write its page. Raises OSError."""
         if self.html is not None:
             Path(self.html).write_text(report_html(verdict, title), "utf-8")
-        if self.as_json:
-            print_json(report_json(verdict, names))
-        else:
+        if self.output == "text":
             print_styled(report_lines(verdict, title, self.number))
+        else:
+            write_report(self.report_of(verdict, names), self.output, report_json(verdict, names))
+
+    def report_of(self, verdict: Verdict, names: Sequence[str]) -> Report:
+        """Return a case for each check. It fails for findings of --fail-on; others are its warnings and notes.
+
+        The file of a problem is the recording if there is only one.
+        """
+        done = {*verdict.clean, *verdict.not_shown, *(finding.check for finding in verdict.findings)}
+        file = names[0] if len(names) == 1 and Path(names[0]).is_file() else ""
+        cases = {check: Case(SUITE, check, file=file) for check in checks() if check in done}
+        for finding in verdict.findings:
+            level: Level = "note" if finding.level == "note" else "warning"
+            if self.policy.fails(finding):
+                level, cases[finding.check].outcome = "error", "failed"
+            details = [line.text.strip() for line in finding_lines(replace(finding, says=""))][1:]
+            text = f"{finding.level}: {finding.says}"
+            problem = Problem(finding.check, level, text, file, about=finding.about, details=details)
+            problem.identity = finding.check, finding.about  # as in the JSON
+            cases[finding.check].problems.append(problem)
+        skipped = [Case(SUITE, check, "skipped", reason=why, file=file) for check, why in verdict.not_checked.items()]
+        rules = {name: check.definition for name, check in checks().items()}
+        return Report("verify", verdict.exit_code or 0, verdict.reason, [*cases.values(), *skipped], rules)
 
 
 def check_input(files: Sequence[str], following: bool, given: Mapping[str, Any]) -> None:
@@ -207,7 +230,7 @@ def words(given: str | None) -> list[str]:
     return [one.strip() for one in (given or "").split(",") if one.strip()]
 
 
-def verdict_of(files: Sequence[str], wanted: Filter, terms: VerifyTerms, *, as_json: bool) -> Verdict:
+def verdict_of(files: Sequence[str], wanted: Filter, terms: VerifyTerms, *, quiet: bool) -> Verdict:
     """Return the verdict of recordings; after Ctrl-C, of the part that was read. Raises KproxyError, OSError.
 
     Files with findings are read a second time to explain these.
@@ -232,7 +255,7 @@ def verdict_of(files: Sequence[str], wanted: Filter, terms: VerifyTerms, *, as_j
         check_read(verifier, verdict, titled(files))
     if "-" not in files and any(one.batches for one in verdict.findings):
         explain(verdict, by_time(recordings(files), wanted))
-    if wanted.unknown and not as_json:
+    if wanted.unknown and not quiet:
         say(f"kproxy: {wanted.unknown} exchanges could not be judged by the filter, the last: {wanted.why}", err=True)
     return verdict
 

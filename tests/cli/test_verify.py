@@ -231,7 +231,7 @@ def test_event_files(tmp_path: Path) -> None:
     assert ran.stdout.startswith(f"{path}: 4 exchanges of 1 connection, all read whole")
     assert "SUSPECT  offset-given-twice · orders[0]" in ran.stdout
     assert "events do not tell" in ran.stdout
-    made = json.loads(run("-", "--json", given=path.read_bytes()).stdout)
+    made = json.loads(run("-", "-o", "json", given=path.read_bytes()).stdout)
     assert (made["views"], [one["check"] for one in made["findings"]]) == (["clients"], ["offset-given-twice"])
     assert run(path, "--filter", "correlation_id == 1").exit_code == 0
     refused = run(path, "--view", "brokers")
@@ -315,7 +315,7 @@ def one_sided(path: Path, side: str) -> Path:
 def test_captures_of_one_side(tmp_path: Path) -> None:
     """Of the client's side there is no brokers' view; the broker's alone cannot be judged."""
     client, broker = (one_sided(tmp_path / side, side) for side in ("client", "broker"))
-    made = json.loads(run(client, "--json").stdout)
+    made = json.loads(run(client, "-o", "json").stdout)
     assert made["views"] == ["clients"]
     assert run(client, "--view", "brokers").exit_code == 2
     assert "captures with --side both have more" in run(client, "--view", "brokers").stderr
@@ -351,7 +351,7 @@ def test_numbers_are_those_of_show(tmp_path: Path) -> None:
                 writer.write_broker(write(77, 9, at=NOON - 1), ("kafka-1", 9092))
         writer.finish(NOON + 60, "asked")
 
-    (finding,) = json.loads(run(path, "--view", "clients", "--json").stdout)["findings"]
+    (finding,) = json.loads(run(path, "--view", "clients", "-o", "json").stdout)["findings"]
     for one, correlation_id in zip(finding["evidence"], (2, 3), strict=True):
         shown = CliRunner().invoke(main, ["show", str(path), str(one["number"]), "-o", "json"])
         assert json.loads(shown.stdout)["request"]["header"]["correlation_id"] == correlation_id
@@ -378,11 +378,11 @@ def test_a_record_with_gaps_is_not_complete(tmp_path: Path) -> None:
     path = write_capture(tmp_path / "commits.pcapng", commits(25))
     levels = []
     for words in (("--assume-complete",), (), ("--assume-complete", "--filter", "connection == 1")):
-        made = json.loads(run(path, *words, "--only", "lost-commit", "--json").stdout)
+        made = json.loads(run(path, *words, "--only", "lost-commit", "-o", "json").stdout)
         levels += [one["level"] for one in made["findings"]]
         assert made["exit_code"] == 1
     path.write_bytes(path.read_bytes()[:-10])
-    ran = run(path, "--assume-complete", "--only", "lost-commit", "--json")
+    ran = run(path, "--assume-complete", "--only", "lost-commit", "-o", "json")
     levels += [one["level"] for one in json.loads(ran.stdout)["findings"]]
     assert levels == ["proved", "suspect", "suspect", "suspect"]
     assert ran.exit_code == 1
@@ -426,7 +426,7 @@ def test_verify_suspect_lost_write_ends_with_reason(
     assert " ".join(ran.stdout.split()).endswith(f" exit code {code}: {reason}")
     assert f"<p>Exit code {code}: {reason}</p>" in page.read_text()
     assert ("SUSPECT  lost-write" in ran.stdout) == ("--without" not in words)
-    made = json.loads(run(path, *words, "--json").stdout)
+    made = json.loads(run(path, *words, "-o", "json").stdout)
     assert (made["exit_code"], made["reason"]) == (code, reason)
 
 
@@ -434,7 +434,7 @@ def test_findings_are_explained(tmp_path: Path) -> None:
     """By records, where these are in the file: what one of two batches at an offset has, and the other has not."""
     path = write_capture(tmp_path / "x.pcapng", twice())
     sketch = write_capture(tmp_path / "y.pcapng", twice(), "sketch")
-    (whole,), (sketched,) = (json.loads(run(one, "--json").stdout)["findings"] for one in (path, sketch))
+    (whole,), (sketched,) = (json.loads(run(one, "-o", "json").stdout)["findings"] for one in (path, sketch))
     assert sketched["details"] == []
     assert whole["details"] == ["changed at 5: value of the record with no key"]
 
@@ -442,7 +442,7 @@ def test_findings_are_explained(tmp_path: Path) -> None:
 def test_json_and_a_page(broken: Path, tmp_path: Path) -> None:
     """The verdict for programs, and for browsers; the exit codes are the same."""
     page = tmp_path / "verdict.html"
-    ran = run(broken, "--json", "--html", page)
+    ran = run(broken, "-o", "json", "--html", page)
     made: dict[str, Any] = json.loads(ran.stdout)
 
     assert ran.exit_code == 1
@@ -496,12 +496,12 @@ def test_a_clock_that_goes_back_proves_no_order(tmp_path: Path, ahead: float) ->
     path = tmp_path / "events.ndjson"
     fence, zombie = fenced(ahead)
     path.write_bytes(event_lines([fence, zombie]))
-    made = json.loads(run(path, "--json").stdout)
+    made = json.loads(run(path, "-o", "json").stdout)
     assert [one["check"] for one in made["findings"]] == ["zombie-write"]
     assert "the clock of the record" not in json.dumps(made["findings"])
 
     path.write_bytes(event_lines([zombie, fence]))
-    ran = run(path, "--json", "--fail-on", "proved")
+    ran = run(path, "-o", "json", "--fail-on", "proved")
     made = json.loads(ran.stdout)
     assert [(one["check"], one["level"]) for one in made["findings"]] == [("zombie-write", "suspect")]
     assert "the clock of the record went back" in json.dumps(made["findings"])
@@ -510,5 +510,5 @@ def test_a_clock_that_goes_back_proves_no_order(tmp_path: Path, ahead: float) ->
 
     late = [*fenced(3 * ahead), given(8, 3 * ahead + 1), given(9, 2 * ahead + 1)]
     path.write_bytes(event_lines(late))
-    found = json.loads(run(path, "--json", "--only", "zombie-write").stdout)["findings"]
+    found = json.loads(run(path, "-o", "json", "--only", "zombie-write").stdout)["findings"]
     assert "the clock of the record" not in json.dumps(found)

@@ -192,7 +192,7 @@ def test_a_proxy_that_has_nothing_to_hide() -> None:
     with (
         FakeBroker() as broker,
         Proxy(broker.address) as proxy,
-        verifying(f"http://{proxy.admin}", "--json") as process,
+        verifying(f"http://{proxy.admin}", "-o", "json") as process,
     ):
         until(lambda: proxy.said("tail begins"))
         with RawClient(proxy.bootstrap) as client:

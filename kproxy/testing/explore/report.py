@@ -214,9 +214,12 @@ def counted(number: int, noun: str) -> str:
 SCHEMA = "kproxy.explore/1"
 
 
+def exploration_report(results: Iterable[Exploration]) -> dict[str, Any]:
+    return {"schema": SCHEMA, "tests": [exploration_document(result) for result in results]}
+
+
 def json_report(results: Iterable[Exploration]) -> str:
-    tests = [exploration_document(result) for result in results]
-    return json.dumps({"schema": SCHEMA, "tests": tests}, indent=1)
+    return json.dumps(exploration_report(results), indent=1)
 
 
 def fields_of(value: object, names: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from html import escape
 from typing import Any
 
 from kproxy.base.distribution import own_version
-from kproxy.base.terminal import StyledLine, in_line
+from kproxy.base.terminal import StyledLine, in_line, stable_ids
 
 from .facts import Witness
 from .finding import LEVELS, Evidence, Finding, FindingLevel, Verdict, number_of
@@ -225,6 +225,7 @@ def html_text(value: object) -> str:
 
 
 def report_json(verdict: Verdict, files: Sequence[str]) -> dict[str, Any]:
+    ids = stable_ids((finding.check, finding.about) for finding in verdict.findings)
     return {
         "schema": SCHEMA,
         "files": list(files),
@@ -233,7 +234,7 @@ def report_json(verdict: Verdict, files: Sequence[str]) -> dict[str, Any]:
         "views": list(verdict.views),
         "incomplete": list(verdict.incomplete),
         "checked": dict(verdict.counts),
-        "findings": [finding_json(finding) for finding in verdict.findings],
+        "findings": [{"id": known, **finding_json(one)} for known, one in zip(ids, verdict.findings, strict=True)],
         "clean": list(verdict.clean),
         "not_checked": dict(verdict.not_checked),
         "not_shown": dict(verdict.not_shown),

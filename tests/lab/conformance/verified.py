@@ -15,7 +15,7 @@ SEEN_BY = {"both": "clients and brokers"}
 
 def proved(capture: Path) -> list[str] | None:
     """Return what `kproxy verify` proves about the traffic in a capture, a line each; None if it could not judge."""
-    command = [sys.executable, "-m", "kproxy", "verify", "--assume-complete", "--json", str(capture)]
+    command = [sys.executable, "-m", "kproxy", "verify", "--assume-complete", "-o", "json", str(capture)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
     except subprocess.TimeoutExpired:

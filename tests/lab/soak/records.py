@@ -96,7 +96,7 @@ def audit(folder: Path, killed: int) -> tuple[list[str], list[str]]:
 def verified(folder: Path) -> tuple[list[str], list[str]]:
     """Findings and facts: what `kproxy verify` proves of the requests in the audit. Parts of it may be missing, since
     workers are killed; what is proved does not depend on them."""
-    command = [sys.executable, "-m", "kproxy", "verify", str(folder), "--json", "--fail-on", "proved"]
+    command = [sys.executable, "-m", "kproxy", "verify", str(folder), "-o", "json", "--fail-on", "proved"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=VERIFY_SECONDS)
     if ran.returncode not in (0, 1):
         return [f"kproxy verify ended with {ran.returncode}: {ran.stderr.strip()}"], []

@@ -126,7 +126,7 @@ class Wire:
 
 def verdict_of(path: Path, *options: str) -> Any:
     """Return the JSON of `kproxy verify` about a capture."""
-    return json.loads(CliRunner().invoke(main, ["verify", str(path), "--json", *options]).stdout)
+    return json.loads(CliRunner().invoke(main, ["verify", str(path), "-o", "json", *options]).stdout)
 
 
 @pytest.mark.parametrize("kind", WIRES)

@@ -115,7 +115,7 @@ def test_name_of_a_file_is_text_in_all_reports(tmp_path: Path, capture: Path) ->
     assert ran.exit_code == 0, ran.output
     assert "\x1b" not in ran.stdout + page.read_text()
     assert "<script>" not in page.read_text()
-    assert json.loads(run(path, "--json").stdout)["files"] == [str(path)]
+    assert json.loads(run(path, "-o", "json").stdout)["files"] == [str(path)]
 
 
 def test_checksums_of_one_number_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,7 @@ def late(path: Path, change: Callable[[CaptureWriter], None] = lambda writer: No
         change(writer)
         writer.finish_part(NOON + 60, {})
         writer.finish(NOON + 60, "asked", 2 if change is dropped else 0, writers=3 if change is died else None)
-    result = CliRunner().invoke(main, ["verify", str(path), "--json"])
+    result = CliRunner().invoke(main, ["verify", str(path), "-o", "json"])
     assert result.exit_code == 0, result.output
     verdict: dict[str, Any] = json.loads(result.output)
     return verdict
@@ -172,7 +172,7 @@ def test_lost_write_between_configs_in_a_capture(
     made.read(3, 0, (2, B))
     made.verdict()  # adds Metadata and DescribeConfigs at the end
     path = write_capture(tmp_path / "c.pcapng", [pair.front for pair in sorted(made.pairs, key=over) if pair.front])
-    result = CliRunner().invoke(main, ["verify", str(path), "--json", "--only", "lost-write"])
+    result = CliRunner().invoke(main, ["verify", str(path), "-o", "json", "--only", "lost-write"])
     verdict = json.loads(result.output)
     assert {one["check"]: one["level"] for one in verdict["findings"]} == (
         {} if level is None else {"lost-write": level}

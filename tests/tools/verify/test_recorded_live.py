@@ -150,8 +150,8 @@ def stop(proxy: Proxy, name: str) -> None:
 
 
 def verdict_of(path: Path, *options: str) -> dict[str, Any]:
-    """Return what `kproxy verify --json` prints of a capture."""
-    result = CliRunner().invoke(main, ["verify", str(path), "--json", *options])
+    """Return what `kproxy verify -o json` prints of a capture."""
+    result = CliRunner().invoke(main, ["verify", str(path), "-o", "json", *options])
     assert result.exit_code in (0, 1), result.output
     verdict: dict[str, Any] = json.loads(result.stdout)
     return verdict

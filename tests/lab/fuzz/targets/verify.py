@@ -27,7 +27,7 @@ def check(data: bytes) -> None:
     kind = feed.below(3)
     file = captures.packets(feed) if kind == 0 else feed.rest()
     with captures.path_of(file) as path:
-        found = verify(path, "--json")
+        found = verify(path, "-o", "json")
         text = verify(path)
         page = Path(path).with_suffix(".html")
         try:
