@@ -31,7 +31,7 @@ from kproxy.runtime.io.scheduler import in_turns
 
 from .pool_worker import PoolWorker
 from .rule_messages import PoolRuleKeeper
-from .worker_pool import WorkerPool, call_all
+from .worker_pool import LatestAnswers, WorkerPool, call_all
 
 
 class RemoteMember:
@@ -117,13 +117,13 @@ class PoolMetrics:
         self, keeper: PoolRuleKeeper, pool: WorkerPool, collectors: Sequence[Collector], labels: WorkerTotals | None
     ) -> None:
         self.keeper, self.pool, self.collectors, self.labels = keeper, pool, list(collectors), labels
-        self.latest: dict[int, list[MetricSamples]] = {}  # by worker
+        self.latest = LatestAnswers[list[MetricSamples]]()
         self.lost: list[MetricSamples] = []  # of workers that have ended
         self.taking = trio.Lock()
 
     def worker_begins(self, worker: PoolWorker) -> None:
         """Keep the counts of the previous process when another one has replaced it."""
-        self.lost = merge_metrics([self.lost, growing_metrics(self.latest.pop(worker.index, []))])
+        self.lost = merge_metrics([self.lost, growing_metrics(self.latest.by_worker.pop(worker.index, []))])
         if self.labels is not None:
             self.labels.begins(worker.index)
 
@@ -170,13 +170,11 @@ class PoolMetrics:
                     await in_turns(self.labels.take(worker.index, share, monotonic()))
 
     async def measure(self, *, growing: bool) -> None:
-        for worker, families in await call_all(self.pool, WorkerMetrics.measure, growing):
-            if not isinstance(families, Unanswered):
-                self.latest[worker.index] = families
+        await self.latest.ask(self.pool, WorkerMetrics.measure, growing)
 
     def everybody(self) -> Iterable[Sequence[MetricSamples]]:
         running = {worker.index for worker in self.pool.workers if worker.channel is not None}
         yield collect_samples(self.collectors)
         yield self.lost
-        for index, families in sorted(self.latest.items()):
+        for index, families in sorted(self.latest.by_worker.items()):
             yield families if index in running else growing_metrics(families)

@@ -28,7 +28,7 @@ from kproxy.runtime.rule_keeper import (
 from .messages import HandedRule, RuleCount, RulesState, WorkerCalls
 from .pool_worker import PoolWorker
 from .shared_table import SharedTable
-from .worker_pool import WorkerPool, call_all, call_each
+from .worker_pool import LatestAnswers, WorkerPool, call_all, call_each
 from .worker_rules import WorkerRules, owner
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class PoolRuleKeeper(RuleKeeper):
         self.waiters = PolledRuleWaiters(self)
         self.in_force = RulesState(0, store.seed, handed(store))
         self.packed = packed(self.in_force)
-        self.latest: dict[int, dict[int, RuleCount]] = {}  # by worker and rule
+        self.latest = LatestAnswers[list[RuleCount]]()
         self.lost: dict[int, RuleCount] = {}  # of workers that have ended, added up by rule
         self.numbers: dict[int, int] = {}  # by worker: its current state
         self.attempts = 0  # number of states so far, which numbers the next one
@@ -142,8 +142,8 @@ class PoolRuleKeeper(RuleKeeper):
     def worker_begins(self, worker: PoolWorker) -> None:
         """Note that a worker's process was replaced; the new one has received the state now in force."""
         self.numbers[worker.index] = self.in_force.number
-        for born, count in self.latest.pop(worker.index, {}).items():
-            self.lost[born] = added(self.lost.get(born), count, ended=True)
+        for count in self.latest.by_worker.pop(worker.index, []):
+            self.lost[count.born] = added(self.lost.get(count.born), count, ended=True)
 
     async def admit(self, worker: PoolWorker) -> None:
         """Bring a worker up to date when its rules are made, if they have changed since. Raises Unanswered."""
@@ -176,9 +176,7 @@ class PoolRuleKeeper(RuleKeeper):
     async def count(self) -> None:
         """Ask all workers, and add up. The store's state is in force everywhere when this returns: it waits for a
         change in progress."""
-        for worker, counts in await call_all(self.pool, WorkerRules.count):
-            if not isinstance(counts, Unanswered):
-                self.latest[worker.index] = {one.born: one for one in counts}
+        await self.latest.ask(self.pool, WorkerRules.count)
         async with self.one_at_a_time():
             self._add_up()
 
@@ -260,6 +258,7 @@ class PoolRuleKeeper(RuleKeeper):
 
     def _add_up(self) -> None:
         """Add up the counts of rules, in all current and former processes."""
+        latest = [{one.born: one for one in counts} for counts in self.latest.by_worker.values()]
         for stored_rule in self.store.stored_rules.values():
             running = stored_rule.running
             if running is None:
@@ -267,7 +266,7 @@ class PoolRuleKeeper(RuleKeeper):
             total = self.lost.get(running.born)
             if total is not None and total.resets != running.resets:
                 total = None
-            for counts in self.latest.values():
+            for counts in latest:
                 count = counts.get(running.born)
                 if count is not None and count.resets == running.resets:
                     total = added(total, count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
-from typing import ParamSpec, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -221,3 +221,28 @@ async def call_each(
         for worker in pool.workers:
             if worker.ready and worker.channel is not None:
                 nursery.start_soon(call_one, worker, worker.channel)
+
+
+class LatestAnswers(Generic[R]):
+    """Latest answer of each worker to one question that is asked again and again, possibly at the same time.
+
+    Each answer counts when it arrives. An answer to an earlier question is dropped: after a wait for a slow worker it
+    would replace a later answer, and sums of counters would fall.
+    """
+
+    def __init__(self) -> None:
+        self.by_worker: dict[int, R] = {}
+        self._questions = 0
+        self._answered: dict[int, int] = {}  # the question, by worker
+
+    async def ask(self, pool: WorkerPool, method: Method[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Ask all workers that are ready, and wait for their answers."""
+        self._questions += 1
+        question = self._questions
+
+        def returned(worker: PoolWorker, answer: R | Unanswered) -> None:
+            if not isinstance(answer, Unanswered) and question > self._answered.get(worker.index, 0):
+                self._answered[worker.index] = question
+                self.by_worker[worker.index] = answer
+
+        await call_each(pool, returned, method, *args, **kwargs)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import count
 from time import monotonic
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
 from kproxy.app.workers import pool_worker as pool_worker_module
 from kproxy.app.workers.messages import Start, SupervisorCalls, WorkerCalls
 from kproxy.app.workers.pool_worker import PoolWorker
-from kproxy.app.workers.worker_pool import WorkerPool, pids
+from kproxy.app.workers.worker_pool import LatestAnswers, WorkerPool, pids
 from kproxy.base.errors import DocumentError, InternalError
 from kproxy.runtime.io.channel import Unanswered, framed
 from kproxy.runtime.io.reactor import Reactor
@@ -183,3 +186,36 @@ async def test_who_does_not_end_is_killed(pool: MakePool, logged: list[dict[str,
         two.out_of_time()
         await two.finished.wait()
         assert [line["of_worker"] for line in logged if "not ended in time" in line["event"]] == [0, 1]
+
+
+class LateChannel:
+    """Channel whose first call returns last."""
+
+    closed = False
+
+    def __init__(self, numbers: Iterator[int], first: trio.Event) -> None:
+        self.numbers, self.first, self.calls = numbers, first, 0
+
+    async def call(self, method: object) -> int:
+        self.calls += 1
+        number = next(self.numbers)
+        if self.calls == 1:
+            await self.first.wait()
+        return number
+
+
+async def test_latest_answers_early_answer_arrives_late_is_dropped() -> None:
+    """A worker that is stopped for seconds delays a poll, and another poll is made meanwhile."""
+    first, numbers = trio.Event(), count(1)
+    workers = [SimpleNamespace(index=index, ready=True, channel=LateChannel(numbers, first)) for index in range(2)]
+    pool: Any = SimpleNamespace(workers=workers)
+    latest, method = LatestAnswers[int](), cast("Any", None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(latest.ask, pool, method)
+        await trio.testing.wait_all_tasks_blocked()
+        await latest.ask(pool, method)
+        second = latest.by_worker.copy()
+        first.set()
+
+    assert sorted(second.values()) == [3, 4]
+    assert latest.by_worker == second
