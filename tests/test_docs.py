@@ -135,7 +135,7 @@ def test_nothing_tells_users_to_install_another_project() -> None:
 
 def test_every_guarantee_of_the_security_model_names_tests_that_are_there() -> None:
     page = (DOCS / "security-model.md").read_text()
-    promises = page.partition("## Guarantees and tests")[2].partition("## Shared limits")[0]
+    promises = page.partition("## Guarantees and tests")[2].partition("\n## ")[0]
     rows = [line.split("|")[1:3] for line in promises.splitlines() if line.startswith("| ")][1:]
 
     assert len(rows) > 10
@@ -148,7 +148,7 @@ def test_every_guarantee_of_the_security_model_names_tests_that_are_there() -> N
 
 def test_shared_limits_table_has_every_limit() -> None:
     """Each field of the model has a row, with the default that the page about the config has."""
-    page = (DOCS / "security-model.md").read_text().partition("## Shared limits")[2].partition("\n## ")[0]
+    page = (DOCS / "scale.md").read_text().partition("## Shared limits")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
     heads = ["limit", "default", "share per client", "share per network", "share per cluster", "at the limit"]
     assert rows[0] == heads

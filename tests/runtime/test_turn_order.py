@@ -266,9 +266,9 @@ def test_order_first_place_is_not_taken_by_others_further_places() -> None:
         assert all(work.done > floor for work in others), level
 
 
-def test_security_model_states_the_bounds_of_unfinished_work() -> None:
+def test_scale_page_states_the_bounds_of_unfinished_work() -> None:
     """Places, places of one network, and networks that have a place for sure, by level."""
-    page = (Path(__file__).parents[2] / "docs" / "security-model.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
     rows = [line.split("|") for line in page.splitlines() if line.startswith("| frames that need more than 10 ms")]
     ((_, _, default, _, network, *_),) = rows
     levels, ends = LEVELS[1:], [round(sum(one.slices for one in LEVELS[:end]) * 0.3) for end in (2, 3)]

@@ -48,10 +48,10 @@ def test_live_view_page_commands_print_what_it_shows(tmp_path: Path) -> None:
     assert len(examples) >= 18
 
 
-def test_live_view_page_filters_are_valid() -> None:
+def test_filters_of_pages_are_valid() -> None:
     """Filters of commands on a running proxy, and those of the table that explains them."""
     page = (DOCS / "live-view.md").read_text()
-    table = page.partition("| written | it holds |")[2].partition("\n\n")[0]
+    table = (DOCS / "rule-tests.md").read_text().partition("| written | it holds |")[2].partition("\n\n")[0]
     live = [text for line in re.findall(r"^kproxy tail.*$", page, re.MULTILINE) for text in re.findall("'(.*?)'", line)]
     shown = [text for row in re.findall(r"^\| (`.*?) \| ", table, re.MULTILINE) for text in re.findall("`(.*?)`", row)]
 
@@ -60,9 +60,9 @@ def test_live_view_page_filters_are_valid() -> None:
         assert Filter(text.replace("\\|", "|"))
 
 
-def test_live_view_page_lists_each_held_operation() -> None:
+def test_admin_api_page_lists_each_held_operation() -> None:
     """Each operation has a row, and the JSON bodies of a row are bodies of its operations."""
-    page = (DOCS / "live-view.md").read_text()
+    page = (DOCS / "admin-api.md").read_text()
     table = page.partition("| operation | body and effect |")[2].partition("\n\n")[0]
     rows = [line.partition(" | ")[::2] for line in table.splitlines() if "/api/held" in line]
     listed: list[str] = []
