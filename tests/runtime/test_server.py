@@ -450,6 +450,7 @@ async def test_fixed_addresses_of_nodes(net: Any) -> None:
             1: ("b1.example.com", port),
             2: None,
         }
+        assert not any("cannot be given an address" in entry["event"] for entry in running.log)
 
 
 async def test_fixed_addresses_of_a_rule_are_open_from_the_start(net: Any) -> None:

@@ -355,10 +355,12 @@ class ListenerPorts:
                 work = 0
                 yield
         self.log_ports()
-        self.log_hidden_nodes([node for node, address in addresses.items() if address is None])
+        hidden = [node for node, address in addresses.items() if address is None]
+        self.log_hidden_nodes([node for node in hidden if advertise.by_range or advertise.whole_address(node)])
         return addresses
 
     def log_hidden_nodes(self, nodes: Sequence[int]) -> None:
+        """Log nodes without a port. `nodes` of the config hides the unlisted nodes on purpose: these are not logged."""
         event = "node cannot be given an address, clients will not see it"
         if len(nodes) > SHOWN:
             self.seldom.warning(event, node=nodes[0], nodes=nodes[:SHOWN], count=len(nodes))
