@@ -123,7 +123,7 @@ def test_every_node_id_leads_to_its_broker(
         with RawClient(place) as client:
             assert client.brokers() == places
         assert len(brokers[node].requests) == before + 1
-    assert proxy.metric("kproxy_address_leaks_total") == 0
+    assert proxy.metric("kproxy_addresses_withheld_total") == 0
 
 
 def test_a_range_too_small_hides_nodes(fake: Callable[..., Any], proxy_with: Callable[..., Any]) -> None:

@@ -103,7 +103,7 @@ def test_a_frame_that_ignores_it_closes(kafka: Kafka, kproxy_process: Proxies) -
             assert client.rest() == b""
 
     assert proxy.metric("kproxy_requests_blocked_total", api="Fetch") == 2
-    assert proxy.metric("kproxy_address_leaks_total", how="stopped") == 0
+    assert proxy.metric("kproxy_addresses_withheld_total", action="blocked") == 0
     assert 'Fetch 3: the rule \\"older brokers\\" allows 4-11' in proxy.logs(1000)
 
 

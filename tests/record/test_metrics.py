@@ -65,8 +65,8 @@ def test_what_was_counted_is_shown() -> None:
     assert abs(found["kproxy_upstream_request_duration_seconds_sum", ("Produce",)] - 0.012) < 1e-9
     assert found["kproxy_processing_duration_seconds_count", ()] == 16
     assert found["kproxy_rewritten_total", ("brokers",)] == 3
-    assert found["kproxy_address_leaks_total", ("stopped",)] == 4
-    assert found["kproxy_address_leaks_total", ("hidden",)] == 2
+    assert found["kproxy_addresses_withheld_total", ("blocked",)] == 4
+    assert found["kproxy_addresses_withheld_total", ("hidden",)] == 2
     assert found["kproxy_connections_closed_total", ("client_closed",)] == 7
     assert found["kproxy_connections_open", ("outside",)] == 2
     assert found["kproxy_read_bytes_total", ("broker",)] == 20

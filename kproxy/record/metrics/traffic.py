@@ -103,7 +103,7 @@ class TrafficCollector(Collector):
             yield CounterMetricFamily(f"kproxy_{event}", text, value=events.get(event, 0))
         yield counter_family("kproxy_rewritten", "Changed values, by kind.", "what", counters.rewritten)
         yield counter_family(
-            "kproxy_address_leaks", "Brokers' addresses kept from clients, by how.", "how", self.leaks()
+            "kproxy_addresses_withheld", "Broker addresses withheld from clients, by action.", "action", self.withheld()
         )
         yield counter_family(
             "kproxy_requests_blocked", "Requests that were not forwarded, by API.", "api", counters.stopped
@@ -113,13 +113,13 @@ class TrafficCollector(Collector):
             held.add_metric([direction], size)
         yield held
 
-    def leaks(self) -> dict[str, int]:
-        """Return how often a broker's own address was kept from a client: stopped, left out, or blanked."""
+    def withheld(self) -> dict[str, int]:
+        """Return the number of withheld broker addresses: blocked with the API, hidden with the node, redacted."""
         events = self.counters.events
         return {
-            "stopped": sum(self.counters.stopped.values()) - events.get("requests_blocked_by_rule", 0),
+            "blocked": sum(self.counters.stopped.values()) - events.get("requests_blocked_by_rule", 0),
             "hidden": events.get("nodes_hidden", 0),
-            "blanked": events.get("endpoints_blanked", 0),
+            "redacted": events.get("endpoints_blanked", 0),
         }
 
     def connections(self) -> Iterator[Metric]:
