@@ -60,6 +60,8 @@ RENAMED: dict[str, dict[str, tuple[str, ...]]] = {  # by sort, old name: new nam
         "rules release": ("rules resume",),
         "rules kill": ("faults disable",),
         "rules unkill": ("faults enable",),
+        "faults kill": ("faults disable",),
+        "faults unkill": ("faults enable",),
     },
     "option": {
         "verify --complete": ("--assume-complete",),
@@ -67,12 +69,27 @@ RENAMED: dict[str, dict[str, tuple[str, ...]]] = {  # by sort, old name: new nam
         "replay --patience": ("--response-timeout",),
         "explore --drip": ("--one-batch-per-fetch",),
     },
+    "pytest option": {
+        "--kproxy-explore-drip": ("--kproxy-explore-one-batch-per-fetch",),
+    },
+    "method": {
+        "release": ("resume",),
+    },
 }
 
 
 def renamed(sort: str, old: object, valid: frozenset[str] | list[str]) -> str:
     """Return a hint such as ` (renamed to "permanent")`, with the valid new name; empty if there is none."""
     return next((f' (renamed to "{new}")' for new in RENAMED[sort].get(str(old), ()) if new in valid), "")
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a number of things, such as `0 rules`, `1 rule` or `1,200 batches`."""
+    if number == 1:
+        return f"1 {noun}"
+    if noun.endswith(("entry", "query")):
+        return f"{number:,} {noun[:-1]}ies"
+    return f"{number:,} {noun}{'es' if noun.endswith(('ch', 's')) else 's'}"
 
 
 class KproxyError(Exception):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 import click
 from click.shell_completion import CompletionItem
 
-from .errors import RENAMED, DocumentError, KproxyError
+from .errors import RENAMED, DocumentError, KproxyError, plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -282,9 +282,10 @@ class LazyGroup(click.Group):
         return f'unknown command "{name}"{hint} there are: {", ".join(self.table)}'
 
 
-def counted(number: int, word: str) -> str:
-    """Return a number of things: `no rules`, `1 rule`, `2 rules`."""
-    return f"{number or 'no'} {word}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str) -> str:
+    """Return a number of things, with `no` for 0: `no rules`, `1 rule`, `2 rules`."""
+    text = plural(number, noun)
+    return text if number else f"no{text[1:]}"
 
 
 def duration(seconds: float) -> str:

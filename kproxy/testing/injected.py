@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import trio
 
-from kproxy.base.errors import NoSuchRule
+from kproxy.base.errors import NoSuchRule, plural, renamed
 from kproxy.rules.document.store import RuleStore, StoreChange
 from kproxy.rules.rule_set import ActiveRule
 from kproxy.runtime.rule_keeper import CounterName
@@ -151,6 +151,12 @@ class Injected:
 
     # ---- ends
 
+    if not TYPE_CHECKING:  # a type checker reports unknown attributes itself
+
+        def __getattr__(self, name):
+            hint = renamed("method", name, ["resume"])
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+
     def resume(self) -> int:
         """Resume the requests that the rule holds (`when: {hold: true}`). Return their number."""
         running = self.running
@@ -230,7 +236,7 @@ def unapplied(rule: Injected, seen: SeenExchanges) -> Iterator[str]:
     if not open_ones:
         yield "it fired, and had nothing to change in those requests and responses"
     for cause, number in Counter(one.taken.cut_by for one in open_ones).items():
-        requests = f"{number} request{'s' if number > 1 else ''} that it fired for"
+        requests = f"{plural(number, 'request')} that it fired for"
         if not cause:
             held = "held by this rule or still" if (rule.rule.get("when") or {}).get("hold") else "still"
             yield f"{requests}: {held} unanswered, the connection is open"
@@ -247,7 +253,7 @@ def unmatched(match: Mapping[str, Any], seen: SeenExchanges) -> Iterator[str]:
             found = len(seen.where(match_of({name: value})))
         except Misuse:
             continue
-        yield f"{name}={value!r} alone matches {found or 'none'} of {len(seen.all)} exchanges"
+        yield f"{name}={value!r} alone matches {found or 'none'} of {plural(len(seen.all), 'exchange')}"
 
 
 def summary(exchanges: list[SeenExchange]) -> str:
@@ -256,7 +262,7 @@ def summary(exchanges: list[SeenExchange]) -> str:
     counts = Counter(map(str, exchanges))
     listed = [f"{count} × {text}" if count > 1 else text for text, count in counts.most_common(MOST_LINES)]
     rest = len(counts) - len(listed)
-    return ", ".join(listed) + (f", and {rest} others" if rest else "")
+    return ", ".join(listed) + (f", and {plural(rest, 'other')}" if rest else "")
 
 
 def overview(engine: Embedded, loaded: Sequence[Injected], injected: Sequence[Injected], seen: SeenExchanges) -> str:
@@ -274,8 +280,8 @@ def overview(engine: Embedded, loaded: Sequence[Injected], injected: Sequence[In
         lines.append(f"  {written(rule)}")
         lines += [f"  {problem}" for problem in (*rule.problems, *rule.notes)]
     if len(others) > MOST_LINES:
-        lines.append(f"and {len(others) - MOST_LINES} more rules of files, which matched nothing")
-    older = f" (and {seen.forgotten} exchanges before that)" if seen.forgotten else ""
+        lines.append(f"and {plural(len(others) - MOST_LINES, 'more rule')} of files, which matched nothing")
+    older = f" (and {plural(seen.forgotten, 'exchange')} before that)" if seen.forgotten else ""
     lines.append(f"went through: {summary(seen.all) or 'nothing'}{older}")
     lines += seen.missing.values()
     log = engine.log().splitlines()[-LOG_LINES:]

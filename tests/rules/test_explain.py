@@ -101,5 +101,12 @@ def test_renamed_key_is_reported_with_its_new_name(old: str, new: str) -> None:
         assert any(":1:1: unknown" in line and f'"{old}" (renamed to "{new}")' in line for line in source.lines())
 
 
+def test_renamed_key_of_a_kind_without_the_new_one_has_a_hint() -> None:
+    """Each fault could be `lasting`; a rule that is not a fault cannot be permanent."""
+    assert 'unknown key "lasting" (renamed to "permanent", which is not allowed here), allowed: ' in unknown(
+        "key", "lasting", ["name", "kind"]
+    )
+
+
 def models_below(*models: type[Model]) -> list[type[Model]]:
     return [one for model in models for one in (model, *models_below(*model.__subclasses__()))]

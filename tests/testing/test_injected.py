@@ -79,3 +79,12 @@ def test_a_rule_that_is_removed_while_somebody_waits(kproxy: Kproxy) -> None:
         waiting.result(60)
     with pytest.raises(AssertionError, match="has not fired once within"):
         rule.wait(timeout=0)
+
+
+def test_renamed_method_of_a_rule_names_the_new_one(kproxy: Kproxy) -> None:
+    rule = kproxy.inject("delay", delay=0)
+
+    with pytest.raises(AttributeError, match=r'has no attribute \'release\' \(renamed to "resume"\)'):
+        rule.release()  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"has no attribute 'nothing'$"):
+        rule.nothing  # type: ignore[attr-defined]  # noqa: B018

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from kproxy.base.errors import renamed
+from kproxy.base.errors import RENAMED, renamed
 from kproxy.rules.values.source import LONGEST_MESSAGE, WORDS_1_1, Source, Where, counted, nearest
 
 KEY = "[key]"
@@ -113,6 +113,8 @@ class ValidWords:
             return f'unknown {self.what} "{word}"{hint}'
         close = nearest(word, self.words) if len(self.words) <= MOST_COMPARED else None
         hint = f', did you mean "{close}"?' if close else ","
+        if word == "lasting":  # other former keys are common words
+            hint = f' (renamed to "{RENAMED["key"][word][0]}", which is not allowed here),'
         return f'unknown {self.what} "{word}"{hint} allowed: {self.listed}'[: LONGEST_MESSAGE + 1]
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 import pytest
+
+from kproxy.base.errors import RENAMED
 
 from .options import OPTIONS
 
@@ -21,8 +24,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                     "again, each time with another fault.")  # fmt: skip
     for option in OPTIONS:
         group.addoption(f"--kproxy-explore-{option.name}", **option.of_argparse)
+    for old, (new,) in RENAMED["pytest option"].items():
+        group.addoption(old, help=argparse.SUPPRESS, nargs="?", type=partial(reject_renamed, old, new), const="")
     for name, arguments in HIDDEN:
         group.addoption(f"--kproxy-explore-{name}", help=argparse.SUPPRESS, **arguments)
+
+
+def reject_renamed(old: str, new: str, _value: str) -> None:
+    raise pytest.UsageError(f"unknown option {old} (renamed to {new})")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -17,6 +17,7 @@ from kproxy.testing.explore.fork_session import packed_exploration, write_report
 from kproxy.testing.explore.model import ExchangePlace, ExploredRun, FaultPlan, PlannedFault, loads
 from kproxy.testing.explore.options import OPTIONS, ExploreOptions, read_options, read_patterns
 from kproxy.testing.explore.plan import fault_table, faults_of_files, rule_file
+from kproxy.testing.explore.pytest_plugin import pytest_addoption
 from kproxy.testing.explore.pytest_session import marked, options_of_tests
 from kproxy.testing.explore.result import (
     Exploration,
@@ -224,3 +225,12 @@ def test_replay_lines_of_a_hang_have_its_limit() -> None:
     result = Exploration("t", replay="replay {name}{limit} -- go", replay_limit=" --limit {seconds}s", limit=15.2)
     assert result.replay_lines(hang) == ["replay x.yaml --limit 16s -- go"]
     assert result.replay_lines(failed) == ["replay x.yaml -- go"]
+
+
+@pytest.mark.parametrize("given", [["--kproxy-explore-drip"], ["--kproxy-explore-drip", "test_orders.py"]])
+def test_renamed_pytest_option_names_the_new_one(given: list[str]) -> None:
+    parser = pytest.Parser(_ispytest=True)
+    pytest_addoption(parser)
+
+    with pytest.raises(pytest.UsageError, match="renamed to --kproxy-explore-one-batch-per-fetch"):
+        parser.parse(given)
