@@ -192,7 +192,7 @@ chart-push:  ## push the packed chart as an OCI artefact, and sign it by its dig
 
 chart-index:  ## the charts of all releases with their index, into site/charts
 	@mkdir -p site/charts
-	for tag in $$(git tag --list 'v[0-9]*'); do gh release download "$$tag" --pattern 'kproxy-*.tgz' --dir site/charts --clobber || exit 1; done
+	for tag in $$(git tag --list 'v[0-9]*'); do gh release download "$$tag" --pattern 'kproxy-[0-9]*.tgz' --dir site/charts --clobber || exit 1; done
 	$(HELM) repo index site/charts
 	cp deploy/helm/artifacthub-repo.yml site/charts
 
@@ -202,9 +202,10 @@ release-notes:  ## the section of VERSION in CHANGELOG.md, with absolute links i
 	  | sed "s#](\([^):]*\))#]($${GITHUB_REPOSITORY:+$$GITHUB_SERVER_URL/$$GITHUB_REPOSITORY/blob/v$(VERSION)/}\1)#g" > '$(DIST)/notes.md'
 	@grep -q '[^[:space:]]' '$(DIST)/notes.md' || { echo 'expected a section [$(VERSION)] with changes, got none (at CHANGELOG.md)' >&2; exit 1; }
 
-release: release-notes  ## the release of the tag at the code host, with all files of $(DIST)
+release: release-notes  ## the release of the tag at the code host, with all files of $(DIST), and the tag of the Go module
 	gh release create 'v$(VERSION)' --verify-tag --title 'kproxy $(VERSION)' --notes-file '$(DIST)/notes.md' \
-	  '$(DIST)'/*.whl '$(DIST)'/*.tar.gz '$(DIST)'/*.pyz '$(DIST)'/*.tgz '$(DIST)'/*.cdx.json
+	  '$(DIST)'/*.whl '$(DIST)'/*.tar.gz '$(DIST)'/*.pyz '$(DIST)'/*.tgz '$(DIST)'/*.zip '$(DIST)'/*.cdx.json
+	gh api 'repos/{owner}/{repo}/git/refs' -f 'ref=refs/tags/clients/go/v$(VERSION)' -f "sha=$$(git rev-parse HEAD)"
 
 site:  ## start the workflow that builds the site, after a release
 	gh workflow run docs.yml --ref main

@@ -74,7 +74,8 @@ def built(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, P
     call("git", "init", "-q", cwd=source)
     call("git", "add", "-A", cwd=source)
     call("git", "commit", "-q", "-m", "all", cwd=source)
-    call("git", "tag", f"v{VERSION}", cwd=source)
+    for tag in (f"v{VERSION}", f"clients/go/v{VERSION}"):
+        call("git", "tag", tag, cwd=source)
     sdist = build("sdist", source, target)
     with tarfile.open(sdist) as archive:
         archive.extractall(target, filter="data")

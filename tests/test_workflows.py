@@ -162,10 +162,11 @@ def test_verbs_that_need_an_engine_or_a_login_have_their_commands() -> None:
     expected = {
         "image": ["docker build -t 'kproxy:dev' ."],
         "image-check": ["docker run --detach --name kproxy-check 'kproxy:dev' mock --admin 127.0.0.1:9190"],
-        "release": ["gh release create 'v1.2.3' --verify-tag", "--notes-file 'out/notes.md'", "'out'/*.pyz"],
+        "release": ["gh release create 'v1.2.3' --verify-tag", "--notes-file 'out/notes.md'", "'out'/*.pyz",
+                    "-f 'ref=refs/tags/clients/go/v1.2.3'"],
         "publish": ["test -f 'out/kproxy_kafka-1.2.3-py3-none-any.whl'", "pypi_attestations sign",
                     "twine upload --non-interactive --attestations"],
-        "chart-index": ["gh release download \"$tag\" --pattern 'kproxy-*.tgz'", "helm repo index site/charts",
+        "chart-index": ["gh release download \"$tag\" --pattern 'kproxy-[0-9]*.tgz'", "helm repo index site/charts",
                         "cp deploy/helm/artifacthub-repo.yml site/charts"],
         "site": ["gh workflow run docs.yml --ref main"],
     }  # fmt: skip

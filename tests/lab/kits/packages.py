@@ -39,6 +39,7 @@ def call(*words: str | Path, cwd: Path, **environment: str) -> None:
 def package_java(kit: Path, dist: Path, version: str) -> None:
     """Install both artefacts with sources and javadoc, and deploy them into a Maven repository."""
     repository = dist / "maven"
+    shutil.rmtree(repository, ignore_errors=True)
     command = ["-B", "--no-transfer-progress", "-DskipTests", f"-Drevision={version}"]
     call("mvn", *command, f"-DaltDeploymentRepository=kits::{repository.as_uri()}", "deploy", cwd=kit)
     (group,) = re.findall(r"^  <groupId>(.+)</groupId>$", (kit / "pom.xml").read_text(), re.MULTILINE)
@@ -49,6 +50,7 @@ def package_java(kit: Path, dist: Path, version: str) -> None:
                 raise PackageError(f"expected {artefact}-{version}{end}, got none (at {folder})")
         if "${" in (text := (folder / f"{artefact}-{version}.pom").read_text()):
             raise PackageError(f"expected values, got variables (at {artefact}-{version}.pom): {text}")
+    shutil.make_archive(str(dist / f"kproxy-java-{version}"), "zip", repository)
 
 
 def package_go(kit: Path, dist: Path, version: str) -> None:
