@@ -64,7 +64,7 @@ fuzz: $(FUZZ_READY)  ## every fuzzing target in turn, FUZZ_SECONDS for each (som
 matrix: java $(READY)  ## every client with every broker through kproxy, written to tests/lab/matrix/RESULTS.md (a part: make matrix MATRIX="-k sarama")
 	@PATH=$$PATH:/usr/local/go/bin:$$HOME/.cargo/bin; for tool in go node npm cargo cc make; do command -v $$tool >/dev/null || \
 	  { echo "no $$tool found, the matrix builds clients with it (Debian: apt-get install golang-go nodejs npm cargo build-essential)" >&2; exit 1; }; done
-	$(BIN)/python -m tests.support.java_jars 2.8.2 3.9.1 4.3.1
+	$(BIN)/python -m tests.support.java_jars 2.8.2 3.9.1 4.3.1 4.4.0
 	@test -n "$(MATRIX)" || $(BIN)/python -m tests.lab.matrix.table --forget
 	@KPROXY_MATRIX=1 $(BIN)/pytest -v tests/lab/matrix/test_matrix.py $(MATRIX); ended=$$?; $(BIN)/python -m tests.lab.matrix.table && exit $$ended
 	@test -n "$(MATRIX)" || $(BIN)/python -m tests.lab.kits.run
@@ -80,11 +80,11 @@ containers: $(READY) image  ## run the tests of the kits with containers of the 
 
 SUITE_FOLDERS = FRANZ_GO LIBRDKAFKA SARAMA KAFKA_GO AIOKAFKA KAFKA_PYTHON
 suites: java $(READY)  ## other projects' own tests directly and through kproxy, from the folders that are named (make suites SARAMA=../sarama SUITES="--ways direct,prefix")
-	$(BIN)/python -m tests.support.java_jars 4.3.1
+	$(BIN)/python -m tests.support.java_jars 4.4.0
 	$(BIN)/python -m tests.lab.suites.run $(foreach one,$(SUITE_FOLDERS),$(if $($(one)),'$(one)=$($(one))')) $(SUITES)
 
 conformance: java $(READY)  ## what each client does about each fault, written to tests/lab/conformance/RESULTS.md (a part: make conformance CONFORMANCE="-k librdkafka")
-	$(BIN)/python -m tests.support.java_jars 4.3.1
+	$(BIN)/python -m tests.support.java_jars 4.4.0
 	$(BIN)/python -m tests.lab.conformance.run $(CONFORMANCE)
 
 stretches: $(READY)  ## tests that compare CPU time with a limit, one after the other: on a machine without other work
@@ -96,11 +96,11 @@ house: $(READY)  ## figures about the structure of the code, with their goals
 	$(BIN)/python -m tests.lab.frame_costs
 
 soak: java $(READY)  ## brokers, workers, lines, disks and clients fail for SOAK_SECONDS; each record is checked (the same again: make soak SOAK="--seed 7")
-	$(BIN)/python -m tests.support.java_jars 4.3.1
+	$(BIN)/python -m tests.support.java_jars 4.4.0
 	$(BIN)/python -m tests.lab.soak.run --seconds $(SOAK_SECONDS) --completeness $(SOAK)
 
 jars: java $(READY)  ## fetch Kafka's jars, the newest and the oldest that tests compare with, and Spark's Kafka connector
-	$(BIN)/python -m tests.support.java_jars 4.3.1 3.9.1
+	$(BIN)/python -m tests.support.java_jars 4.4.0 3.9.1
 	$(BIN)/python -m kproxy.lake.connector >/dev/null
 
 java:

@@ -30,7 +30,7 @@ from .one_request import brokers
 from .process import free_port, free_ports
 
 #: The newest version of which both artifacts below could be fetched whole.
-KAFKA_VERSION = "4.3.1"
+KAFKA_VERSION = "4.4.0"
 
 _DEPENDENCIES = """\
     <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
@@ -321,11 +321,15 @@ class Kafka:
         if kind not in _formatted:
             first = next(iter(self.brokers.values()))
             self._run_format(first)
-            _formatted[kind] = {file.name: file.read_bytes() for file in self._data(first).iterdir()}
+            made = self._data(first)
+            files = (file for file in made.rglob("*") if file.is_file())
+            _formatted[kind] = {str(file.relative_to(made)): file.read_bytes() for file in files}
+            shutil.rmtree(made)  # Kafka 4.4 writes a read-only file in a subfolder
         for broker in self.brokers.values():
             data = self._data(broker)
             data.mkdir(parents=True, exist_ok=True)
             for name, content in _formatted[kind].items():
+                (data / name).parent.mkdir(exist_ok=True)
                 (data / name).write_bytes(content)
             (data / "meta.properties").write_text(
                 f"version=1\ncluster.id={self.cluster_id}\nnode.id={broker.node}\ndirectory.id={_new_id()}\n"

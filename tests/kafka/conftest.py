@@ -1,4 +1,4 @@
-"""Kafka's own message classes, of two releases: 3.9 has every old version, 4.3 the new ones."""
+"""Kafka's own message classes, of two releases: 3.9 has every old version, 4.4 the new ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def java_messages() -> Iterator[dict[str, JavaProgram]]:
         JavaProgram(HERE / "messages", "Messages", kafka_libs(OLD_KAFKA_VERSION)) as old,
         JavaProgram(HERE / "messages", "Messages", kafka_libs(KAFKA_VERSION)) as new,
     ):
-        yield {"3.9": old, "4.3": new}
+        yield {"3.9": old, "4.4": new}
 
 
 @pytest.fixture(scope="session")

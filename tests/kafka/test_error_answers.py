@@ -62,7 +62,7 @@ def empty_name(body: dict[str, Any], case: Case) -> None:
 
 
 def null_records(body: dict[str, Any], case: Case) -> None:
-    """Kafka 3.9 has null for the records of a failed partition; 4.3, like we, an empty field."""
+    """Kafka 3.9 has null for the records of a failed partition; 4.4, like we, an empty field."""
     for topic in body["responses"]:
         for partition in topic["partitions"]:
             partition["records"] = None if case.release == "3.9" else partition["records"]
@@ -111,7 +111,7 @@ def java_answers() -> Iterator[dict[str, JavaProgram]]:
         JavaProgram(HERE / "errors", "ErrorAnswers", kafka_libs(OLD_KAFKA_VERSION)) as old,
         JavaProgram(HERE / "errors", "ErrorAnswers", kafka_libs(KAFKA_VERSION)) as new,
     ):
-        yield {"3.9": old, "4.3": new}
+        yield {"3.9": old, "4.4": new}
 
 
 @pytest.mark.parametrize(("release", "api"), CASES)
@@ -193,7 +193,7 @@ def test_produce_without_acks(java_answers: dict[str, JavaProgram]) -> None:
     header = {"request_api_key": 0, "request_api_version": 8, "correlation_id": 1}
     frame = encode(Message(api, 8, header, {"acks": 0, "topic_data": []}))
 
-    assert [None] == java_answers["4.3"]("answer", key=0, version=8, code=6, message="", frames=[frame.hex()])
+    assert [None] == java_answers["4.4"]("answer", key=0, version=8, code=6, message="", frames=[frame.hex()])
     assert fail(decode_request(frame), Failure(6)).body["responses"] == []
 
 
@@ -203,9 +203,9 @@ def test_the_comparison_itself() -> None:
     frame = encode(Message(schema.load(10), 4, header, {"key_type": 0, "coordinator_keys": ["g"]}))
     struct = layout.body(10, 4, "response")
     right = {"key": "g", "node_id": -1, "host": "", "port": -1, "error_code": 15, "error_message": TEXT}
-    assert_same(schema.load(10), Case("4.3", 4), 15, frame, codec.encode(struct, {"coordinators": [right]}))
+    assert_same(schema.load(10), Case("4.4", 4), 15, frame, codec.encode(struct, {"coordinators": [right]}))
     for change in ({"key": "h"}, {"port": 0}, {"error_code": 16}):
         with pytest.raises(AssertionError):
             assert_same(
-                schema.load(10), Case("4.3", 4), 15, frame, codec.encode(struct, {"coordinators": [right | change]})
+                schema.load(10), Case("4.4", 4), 15, frame, codec.encode(struct, {"coordinators": [right | change]})
             )

@@ -36,7 +36,7 @@ def test_the_table_of_a_guide_is_carried_over(release: str, last: int) -> None:
 
 
 def test_codes_newer_than_the_guides_are_there() -> None:
-    """From 128 on the names are those of the Java client 4.3."""
+    """From 128 on the names are those of the Java client 4.4."""
     newer = {error.code: (error.name, error.retriable) for error in all_codes() if error.code > 127}
 
     assert newer == {
@@ -46,6 +46,9 @@ def test_codes_newer_than_the_guides_are_there() -> None:
         131: ("STREAMS_INVALID_TOPOLOGY_EPOCH", False),
         132: ("STREAMS_TOPOLOGY_FENCED", False),
         133: ("SHARE_SESSION_LIMIT_REACHED", True),
+        134: ("GROUP_DELETION_FAILED", False),
+        135: ("STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED", False),
+        136: ("CONTROLLER_ID_NOT_REGISTERED", False),
     }
 
 

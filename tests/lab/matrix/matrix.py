@@ -24,7 +24,7 @@ HERE = Path(__file__).parent / "programs"
 OLD_JAVA = "2.1.1"
 """The oldest whose versions of the protocol Kafka 4 still has (KIP-896)."""
 
-BROKERS = ["2.8.2", "3.9.1", KAFKA_VERSION]
+BROKERS = ["2.8.2", "3.9.1", "4.3.1", KAFKA_VERSION]
 
 
 @dataclass(frozen=True)

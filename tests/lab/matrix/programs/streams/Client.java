@@ -1,4 +1,5 @@
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.InputStream;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -26,7 +27,6 @@ import org.apache.kafka.common.serialization.LongDeserializer;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
-import org.apache.kafka.common.utils.AppInfoParser;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
@@ -84,7 +84,7 @@ public final class Client {
         topic = names[1];
         made = names[2];
         group = names[3];
-        tell("client", () -> Map.of("version", AppInfoParser.getVersion()));
+        tell("client", () -> Map.of("version", version()));
         try (Admin admin = Admin.create(settings(Map.of()))) {
             tell("produce", () -> {
                 get(admin.createTopics(List.of(new NewTopic(made, 2, (short) 1))).all());
@@ -109,6 +109,15 @@ public final class Client {
             });
         }
         System.exit(0);
+    }
+
+    /** The release of the Kafka client on the class path; the class that reports it moved in 4.4. */
+    static String version() throws Exception {
+        Properties about = new Properties();
+        try (InputStream file = Client.class.getResourceAsStream("/kafka/kafka-version.properties")) {
+            about.load(file);
+        }
+        return about.getProperty("version");
     }
 
     static void tell(String name, Callable<Map<String, Object>> step) throws Exception {
