@@ -91,7 +91,7 @@ class Broker:
             return
         if kill:
             self.child.kill()
-        self.child.stop(30)
+        self.child.stop(_STOP_TIMEOUT)
         self.child = None
 
 
@@ -136,6 +136,8 @@ class ZooKeeper:
 #: Small heap and the quick compiler: a broker then starts in two seconds and is fast enough for tests.
 JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _START_TIMEOUT = 180.0  # seconds; two are usual, a busy machine with two cores may need many more
+
+_STOP_TIMEOUT = 120.0  # seconds; three are usual, a broker that archives its classes needs more
 
 #: The first release whose KRaft is meant for use (KIP-833).
 _KRAFT_SINCE = (3, 3)
