@@ -135,7 +135,7 @@ def report_of(result: Exploration, unwritten: Sequence[str] = ()) -> Report:
         reason = "" if is_new else why_not_new(finding)
         cases.append(Case(result.test, name, "failed" if is_new else "skipped", [problem], reason))
     summary = f"{counted(len(new), 'new finding')} of {len(result.findings)} in {counted(len(result.runs), 'run')}"
-    return Report("explore", result.exit_code() or 2 * bool(unwritten), summary, cases)
+    return Report("explore", result.exit_code() or 2 * bool(unwritten), summary, cases, notes=result.notes)
 
 
 def why_not_new(finding: FaultFinding) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
-from kproxy.base.distribution import own_version
+from kproxy.base.distribution import own_version, project_url
 from kproxy.base.named_file import reason
 from kproxy.base.terminal import in_line, print_json, printable, say, stable_ids
 
@@ -30,6 +30,7 @@ OUTCOMES: tuple[Outcome, ...] = ("error", "failed", "skipped", "passed")
 SUMMARY = "GITHUB_STEP_SUMMARY"
 MOST_RESULTS = 5_000  # of a SARIF file: GitHub shows no more
 MOST_ANNOTATIONS = 50  # GitHub shows 10 errors and 10 warnings of a step, 50 of a job
+MOST_NOTES = 20
 MOST_ROWS = 100  # cases in the step summary, which may have 1 MiB
 LONGEST_CELL = 300  # characters
 LONGEST_TEXT = 20_000  # characters of a case or an annotation
@@ -85,13 +86,19 @@ class Case:
 
 @dataclass(slots=True)
 class Report:
-    """Result of a command. `summary`: one line without names. `rules`: descriptions of the problems' rules by id."""
+    """Result of a command. `summary`: one line without names. `rules`: descriptions of the problems' rules by id.
+    `notes`: remarks about the result as a whole, such as missing parts of a recording; the first MOST_NOTES are shown.
+    """
 
     command: str
     exit_code: int
     summary: str
     cases: list[Case]
     rules: Mapping[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def shown_notes(self) -> list[str]:
+        return [in_line(shortened(note, LONGEST_NAME)) for note in self.notes[:MOST_NOTES]]
 
     def problems(self) -> list[tuple[Problem, str]]:
         """Return the problems with their ids, errors first."""
@@ -181,6 +188,8 @@ def junit_report(report: Report) -> str:
         suite = ET.SubElement(root, "testsuite", {"name": attribute(name), **tallies(cases)})
         for case in cases:
             add_case(suite, case)
+    if report.notes and len(root):
+        ET.SubElement(root[0], "system-out").text = "\n".join(report.shown_notes())
     ET.indent(root)
     made: bytes = ET.tostring(root, encoding="us-ascii", xml_declaration=True)
     return made.decode()
@@ -221,16 +230,21 @@ def sarif_report(report: Report) -> dict[str, Any]:
     rules = sorted({*report.rules, *(problem.rule for problem, _ in problems)})
     number = {rule: index for index, rule in enumerate(rules)}
     invocation: dict[str, Any] = {"executionSuccessful": True, "exitCode": report.exit_code}
+    notes = [("note", note) for note in report.shown_notes()]
     if more := problems[MOST_RESULTS:]:
-        text = f"{len(more):,} more problems are left out"
-        invocation["toolExecutionNotifications"] = [{"level": "warning", "message": {"text": text}}]
+        notes.append(("warning", f"{len(more):,} more problems are left out"))
+    if notes:
+        invocation["toolExecutionNotifications"] = [
+            {"level": level, "message": {"text": sarif_text(text)}} for level, text in notes
+        ]
     texts = {rule: {"text": sarif_text(report.rules.get(rule) or rule)} for rule in rules}
+    home = {"informationUri": url} if (url := project_url()) else {}
     descriptors = [{"id": in_line(rule), "shortDescription": texts[rule], "help": texts[rule]} for rule in rules]
     return {
         "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
         "version": "2.1.0",
         "runs": [{
-            "tool": {"driver": {"name": "kproxy", "version": own_version(), "rules": descriptors}},
+            "tool": {"driver": {"name": "kproxy", "version": own_version(), **home, "rules": descriptors}},
             "automationDetails": {"id": f"kproxy-{report.command}/"},
             "columnKind": "unicodeCodePoints",
             "originalUriBaseIds": {"SRCROOT": {"description": {"text": "The root of the checkout."}}},
@@ -285,6 +299,7 @@ def github_lines(report: Report) -> Iterator[str]:
         text = shortened("\n".join((problem.head(), *problem.details)), LONGEST_TEXT)
         yield f"::{command} {given}::{command_data(text)}"
     left = len(problems) - MOST_ANNOTATIONS
+    yield from (f"kproxy {report.command}: {note}" for note in report.shown_notes())
     yield f"kproxy {report.command}: {report.summary}" + (f", {left:,} problems without annotation" if left > 0 else "")
 
 
@@ -320,6 +335,7 @@ def summary_lines(report: Report) -> Iterator[str]:
         yield "</table>"
     if (left := len(report.cases) - MOST_ROWS) > 0:
         yield f"<p>{left:,} more cases</p>"
+    yield from (f"<p>{cell(note)}</p>" for note in report.shown_notes())
     yield ""
 
 

@@ -174,7 +174,8 @@ class ReportForm(NamedTuple):
             cases[finding.check].problems.append(problem)
         skipped = [Case(SUITE, check, "skipped", reason=why, file=file) for check, why in verdict.not_checked.items()]
         rules = {name: check.definition for name, check in checks().items()}
-        return Report("verify", verdict.exit_code or 0, verdict.reason, [*cases.values(), *skipped], rules)
+        missing = [f"missing: {part}" for part in verdict.incomplete]
+        return Report("verify", verdict.exit_code or 0, verdict.reason, [*cases.values(), *skipped], rules, missing)
 
 
 def check_input(files: Sequence[str], following: bool, given: Mapping[str, Any]) -> None:

@@ -195,7 +195,7 @@ def hostile_report() -> Report:
         for name in HOSTILE
     ]
     skipped = [Case(name, name, "skipped", reason=name) for name in HOSTILE]
-    return Report("check", 1, "errors", [*cases, *skipped], dict.fromkeys(HOSTILE, "x"))
+    return Report("check", 1, "errors", [*cases, *skipped], dict.fromkeys(HOSTILE, "x"), HOSTILE)
 
 
 def test_junit_with_hostile_names_is_read_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -235,7 +235,7 @@ def test_github_with_hostile_names_has_one_command_each(folder: Path, capsys: py
     text = capsys.readouterr().out
     found = commands(text)
 
-    assert len(found) == len(HOSTILE) == len(text.splitlines()) - 1
+    assert len(found) == len(HOSTILE) == (len(text.splitlines()) - 1) / 2  # and a line for each note
     for name, (command, values, message) in zip(HOSTILE, found, strict=True):
         assert (command, set(values)) == ("error", {"file", "line", "col", "title"})
         shown = "".join(in_line(char) if char not in "\r\n" else char for char in name)
@@ -274,11 +274,23 @@ def test_summary_shows_hostile_names_as_text(folder: Path, monkeypatch: pytest.M
     page = Tables()
     page.feed(text)
 
-    assert page.tags == {"h3", "table", "tr", "th", "td"}
+    assert page.tags == {"h3", "table", "tr", "th", "td", "p"}
     assert len(page.cells) == 4 * 2 * len(HOSTILE)
-    assert "\n\n" not in text.rstrip("\n") and text.endswith("</table>\n\n")  # an empty line ends a block of HTML
+    assert "\n\n" not in text.rstrip("\n") and text.endswith("</p>\n\n")  # an empty line ends a block of HTML
     assert [cell for cell in page.cells if cell == "<b>&\"'"]
     assert not set(text) & set("\x00\x1b\x85\u202e\u2028\r")
+
+
+def test_missing_parts_of_a_recording_are_in_each_report(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+    words = "verify right.pcapng --filter 'api == Produce'"
+    (missing,) = json.loads(kproxy(words, "-o", "json").stdout)["incomplete"]
+    run = valid_sarif(kproxy(words, "-o", "sarif").stdout)
+
+    assert run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"] == f"missing: {missing}"
+    assert f"kproxy verify: missing: {missing}\n" in kproxy(words, "-o", "github").stdout
+    assert f"<p>missing: {missing}</p>" in (folder / "summary.md").read_text()
+    assert ET.fromstring(kproxy(words, "-o", "junit").stdout)[0].findtext("system-out") == f"missing: {missing}"
 
 
 def test_long_reports_are_bounded(
