@@ -300,7 +300,8 @@ def test_exports_go_elsewhere_and_end(stack: ExitStack, collectors: tuple[Collec
     began = start_of(one)
     assert start_of(two) == began
     two.replies[:] = []
-    assert proxy.use(otlp={"endpoint": two.endpoint, "metrics": "1h", "encoding": "protobuf"})[0] == "otlp.headers"
+    changed = proxy.use(otlp={"endpoint": two.endpoint, "metrics": "1h", "encoding": "protobuf", "semconv": "1.44"})
+    assert changed == ["otlp.headers", "otlp.encoding", "otlp.semconv", "otlp.metrics"]
     proxy.use(otlp={"endpoint": two.endpoint, "metrics": "1h", "traces": {"topics": ["b"]}})
     exports = len(two.paths)
     proxy.use()

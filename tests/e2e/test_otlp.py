@@ -90,12 +90,13 @@ def test_what_is_exported_is_what_is_scraped(
 
 
 def test_spans_of_real_clients(proxy_with: Callable[..., Any], collector: Collector) -> None:
-    """A write and a read of traced records are spans of their trace, and the records stay as they are."""
+    """A write and a read of traced records are spans of their trace, and the records stay as they are. The cluster's id
+    comes from the clients' Metadata."""
     parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
     headers = [("traceparent", f"00-{parent[0]}-{parent[1]}-01".encode())]
     with MockCluster(1) as cluster:
         cluster.create_topic("orders", 1)
-        traces = {"endpoint": collector.endpoint, "traces": {"topics": ["orders"]}}
+        traces = {"endpoint": collector.endpoint, "traces": {"topics": ["orders"]}, "semconv": "1.44"}
         proxy = proxy_with(cluster.bootstrap, otlp=traces)
         producer = Producer({"bootstrap.servers": proxy.bootstrap, "compression.type": "gzip", "linger.ms": 50})
         for number in range(20):
@@ -105,10 +106,13 @@ def test_spans_of_real_clients(proxy_with: Callable[..., Any], collector: Collec
         consumer.assign([TopicPartition("orders", 0, OFFSET_BEGINNING)])
         read: list[Any] = []
         until(lambda: read.extend(consumer.consume(20 - len(read), 0.2)) or len(read) == 20)
-        until(lambda: {span.name for span in collector.spans()} == {"send orders", "receive orders"})
+        until(lambda: {span.name for span in collector.spans()} == {"send orders", "poll orders"})
+        cluster_id = producer.list_topics(timeout=30).cluster_id
         consumer.close()
         assert proxy.stop() == 0
 
+    told = [{one.key: one.value.string_value for one in span.attributes} for span in collector.spans()]
+    assert cluster_id and {one.get("messaging.kafka.cluster.id") for one in told} == {cluster_id}
     assert {one.headers()[0] for one in read} == set(headers)
     assert len({tuple(one.headers()) for one in read}) == 1
     assert {(span.trace_id.hex(), span.parent_span_id.hex()) for span in collector.spans()} == {parent}

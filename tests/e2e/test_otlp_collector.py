@@ -85,7 +85,7 @@ def test_a_real_collector_takes_all_signals(
     found = numbers(collector)
     assert found == list(range(1, len(found) + 1))
     assert {line["data"]["client_id"] for line in collector.log_lines() if "request" in line["type"]} >= {"shop €"}
-    assert {span.name for span in collector.spans()} == {"send orders", "receive orders"}
+    assert {span.name for span in collector.spans()} == {"send orders", "poll orders"}
     assert {(span.trace_id.hex(), span.parent_span_id.hex()) for span in collector.spans()} == {PARENT}
 
 

@@ -67,6 +67,19 @@ def test_exported_names_are_in_the_registry(
     assert len(collector.messages()) >= len(ROOTS)
 
 
+def test_changed_semconv_applies_to_the_next_request(
+    collector: Collector, settings: Callable[..., OtlpSettings]
+) -> None:
+    own = settings()
+    exporter = Exporter("metrics", own, OtlpCounters(), Log())
+    for version in ("1.44", "1.30"):
+        own.use(own.way._replace(semconv=version))
+        assert exporter.send([{"name": "kproxy.requests"}], 1).outcome == "ok"
+    exporter.close()
+    schemas = [request.resource_metrics[0].schema_url for request in collector.messages()]
+    assert schemas == [REGISTRY[version]["schema"] for version in ("1.44", "1.30")]
+
+
 def test_span_omits_an_unknown_cluster_id_and_cuts_a_long_one() -> None:
     seen = produce(record(1))
     found = traced_records(seen, lambda topic: True, 1.0, 3)
