@@ -23,6 +23,7 @@ from kproxy.admin import models, process
 from kproxy.admin.captures import CaptureShown, CapturesShown
 from kproxy.admin.process import ConfigChangeShown, ConfigShown
 from kproxy.base import terminal
+from kproxy.base.errors import plural
 from kproxy.base.logs import make_log
 from kproxy.cli import main
 from kproxy.protocol.records import Record, encode_batch
@@ -323,3 +324,19 @@ def test_the_page_of_a_report_escapes_names() -> None:
     assert jinja2.Environment(autoescape=True).from_string("{{ x }}").render(x="<b>") == "&lt;b&gt;"
     for safe in re.findall(r"\{\{[^}]*\|\s*safe[^}]*\}\}", page):
         assert "name" not in safe, safe
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [
+        (0, "rule", "0 rules"),
+        (1, "rule", "1 rule"),
+        (1_200, "more rule", "1,200 more rules"),
+        (2, "batch", "2 batches"),
+        (2, "entry", "2 entries"),
+        (2, "other", "2 others"),
+    ],
+)
+def test_plural_of_a_number_and_noun_is_text(number: int, noun: str, text: str) -> None:
+    assert plural(number, noun) == text
+    assert terminal.counted(number, noun) == (text if number else "no rules")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from kproxy.base.errors import KproxyError
+from kproxy.base.errors import KproxyError, plural
 from kproxy.record.live_view.config import ViewConfig
 from kproxy.record.live_view.reading import OpenedCaptures
 from kproxy.record.live_view.watch import ViewTotals, tick_of, together
@@ -290,7 +290,7 @@ class PageLeases:
         rule = next(iter(gone)) if len(gone) == 1 else None
         try:
             await self.keeper.do_everywhere(
-                "removed with its page" if rule else f"{len(gone)} rules removed with their page",
+                "removed with its page" if rule else f"{plural(len(gone), 'rule')} removed with their page",
                 lambda store, now: store.remove_documents(documents, now), rule=rule,
             )  # fmt: skip
         except KproxyError as error:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import trio
 
 from kproxy.base.cooperative import free_after, yield_now
+from kproxy.base.errors import plural
 from kproxy.protocol.table.errors import error_name
 from kproxy.record.live_view.frame_steps import NO_RECORDS
 from kproxy.record.observer.credentials import take_out, withheld_body
@@ -396,7 +397,7 @@ def decoded(text: str) -> bytes:
 def invalid(mistakes: Any) -> Problem:
     """Problem of an edit that does not fit; `mistakes` are (where, message)."""
     count = len(mistakes)
-    return Problem(422, "invalid_edit", f"nothing was changed: {count} mistake{'s' if count > 1 else ''}", mistakes)
+    return Problem(422, "invalid_edit", f"nothing was changed: {plural(count, 'mistake')}", mistakes)
 
 
 def no_such_held(number: str) -> Problem:

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kproxy.base.distribution import own_version
+from kproxy.base.errors import plural
 from kproxy.rules.document.reference import document_schema
 from kproxy.rules.values.model import unknown
 from kproxy.rules.values.source import Source, json_source
@@ -186,7 +187,7 @@ def read_model(model: type[BaseModel], data: bytes) -> BaseModel:
         known = count <= MOST_VALUES // 10  # report all mistakes at once
         found = error.errors(include_url=False, include_context=False, include_input=False) if known else []
     mistakes = [(".".join(map(str, one["loc"])), one["msg"]) for one in found[:MOST_MISTAKES]]
-    raise Problem(422, "invalid_body", f"{count} mistake{'s' if count > 1 else ''}", mistakes)
+    raise Problem(422, "invalid_body", plural(count, "mistake"), mistakes)
 
 
 MOST_MISTAKES = 100

@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 
 from starlette.responses import JSONResponse
 
-from kproxy.base.errors import ConfigRefused, DocumentError, KproxyError, NoSuchRule, NotEverywhere, RuleInUse
+from kproxy.base.errors import (
+    ConfigRefused,
+    DocumentError,
+    KproxyError,
+    NoSuchRule,
+    NotEverywhere,
+    RuleInUse,
+    plural,
+)
 from kproxy.base.terminal import printable
 
 from .models import ErrorShown, FailureShown, MistakeShown
@@ -102,7 +110,7 @@ def problem_of(error: KproxyError) -> Problem:
             return Problem(409, "rule_in_use", str(error))
         case DocumentError():
             count = len(error.mistakes)
-            message = f"nothing was changed: {count} mistake{'s' if count > 1 else ''}"
+            message = f"nothing was changed: {plural(count, 'mistake')}"
             return Problem(422, "invalid_document", message, error.mistakes)
         case ConfigRefused():
             return Problem(403 if error.code == "needs_token" else 409, error.code, str(error))

@@ -23,7 +23,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.cooperative import free_list, yield_point, yielding
-from kproxy.base.errors import DecodeError, KproxyError
+from kproxy.base.errors import DecodeError, KproxyError, plural
 from kproxy.protocol import Message, encode
 from kproxy.protocol.codec.structs import header_version
 from kproxy.protocol.framing import framed, known_body_start
@@ -172,7 +172,7 @@ class TopicRecorder:
                 refused += denied
         if seen:
             capture.file.own(seen, (host, port), monotonic())
-        reasons += [f"{count} topics: {errors.error_name(code)}" for code, count in sorted(refused.items())]
+        reasons += [f"{plural(count, 'topic')}: {errors.error_name(code)}" for code, count in sorted(refused.items())]
         return ", ".join(reasons)
 
 

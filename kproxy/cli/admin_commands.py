@@ -14,6 +14,8 @@ from kproxy.base.named_file import MOST_BYTES, read_named, reason
 from kproxy.base.terminal import as_json, print_json, print_rows, say
 from kproxy.cli.admin_client import JSON, YAML, Admin, segment, with_admin
 
+ORIGINS_WITHOUT_REPORT = ("file",)
+"""Origins of rules whose errors are not reported to the user who submits them: files are reloaded by the process."""
 names = click.argument("names", metavar="NAME…", nargs=-1, required=True)
 
 
@@ -29,7 +31,7 @@ def list_rules(admin: Admin, as_json: bool) -> None:
     columns = ("name", "kind", "family", "origin", "state", "matched", "fired", "applied")
     print_rows(columns, [[{**rule, "state": state(rule)}[name] for name in columns] for rule in found["rules"]])
     last = found["last_rejection"]
-    if last is not None:
+    if last is not None and last["origin"] in ORIGINS_WITHOUT_REPORT:
         say(f"rules of origin {last['origin']} were rejected at {last['at']}:", err=True)
         for one in last["mistakes"]:
             say(f"{one['where']}: {one['message']}", err=True)

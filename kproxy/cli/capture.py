@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kproxy.base.errors import KproxyError
+from kproxy.base.errors import KproxyError, plural
 from kproxy.base.terminal import as_json, print_json, print_rows, say
 from kproxy.cli.admin_client import Admin, segment, with_admin
 
@@ -122,8 +122,8 @@ def progress(found: dict[str, Any] | None) -> None:
     if not sys.stderr.isatty():
         return
     line = "" if found is None else (
-        f"{found['seconds']:.0f} s, {found['exchanges']} exchanges of {found['connections']} connections, "
-        f"{found['size']} bytes, {found['dropped']} dropped"
+        f"{found['seconds']:.0f} s, {plural(found['exchanges'], 'exchange')} of "
+        f"{plural(found['connections'], 'connection')}, {found['size']} bytes, {found['dropped']} dropped"
     )  # fmt: skip
     say(line, err=True, nl=False, over=True)
 

@@ -18,7 +18,7 @@ from uuid import UUID
 
 import click
 
-from kproxy.base.errors import DecodeError, InputError
+from kproxy.base.errors import DecodeError, InputError, plural
 from kproxy.base.named_file import read_named, reason
 from kproxy.base.terminal import console, in_line, say
 from kproxy.protocol import decode_request, decode_response
@@ -72,7 +72,7 @@ def command(
             try:
                 show(frame, api, version, form, show_secrets)
             except DecodeError as error:
-                say(f"frame {number} ({len(frame)} bytes): {error}", err=True)
+                say(f"frame {number} ({plural(len(frame), 'byte')}): {error}", err=True)
                 failed = True
     except InputError as error:
         say(f"kproxy: {error}", err=True)
@@ -133,7 +133,7 @@ def show_tree(frame: bytes, api: Api | None, version: int | None, secrets: bool)
     except DecodeError as error:
         mistake = error
         found, number, direction = named(frame, api, version)
-    say(f"{found.name} v{number} {direction}, {len(frame)} bytes")
+    say(f"{found.name} v{number} {direction}, {plural(len(frame), 'byte')}")
     try:
         for text in tree(found, number, direction, frame, secrets):
             say(text)
@@ -328,11 +328,11 @@ def shown(step: TraceStep, secrets: bool) -> str:
     slot: Slot | None = step.slot
     match step.what:
         case "count":
-            return "null" if step.value < 0 else f"{step.value} element{'' if step.value == 1 else 's'}"
+            return "null" if step.value < 0 else plural(step.value, "element")
         case "present":
             return "present" if step.value else "null"
         case "tags":
-            return f"{step.value} tagged field{'' if step.value == 1 else 's'}"
+            return plural(step.value, "tagged field")
         case "tag":
             return f"tag {step.value}"
     if step.value is not None and not secrets and slot is not None and slot.kind in SECRET_KINDS:
@@ -345,4 +345,4 @@ def shown(step: TraceStep, secrets: bool) -> str:
 def short(data: bytes | memoryview) -> str:
     """Return the first bytes in hex, and the total number of bytes."""
     more = " …" if len(data) > SHOWN else ""
-    return f"{len(data)} bytes{': ' if len(data) else ''}{data[:SHOWN].hex(' ')}{more}"
+    return f"{plural(len(data), 'byte')}{': ' if len(data) else ''}{data[:SHOWN].hex(' ')}{more}"

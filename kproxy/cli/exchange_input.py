@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from kproxy.base.errors import InputError
+from kproxy.base.errors import InputError, plural
 from kproxy.base.terminal import say
 from kproxy.record.captures.info import losses
 from kproxy.record.captures.pcapng import opened, standard_input
@@ -95,7 +95,7 @@ class Trouble:
     def lines(self) -> Iterator[str]:
         """Yield the problems as text for standard error; `other` events are left to the caller."""
         if self.bad_lines:
-            yield f"{self.bad_lines} line{'s' if self.bad_lines > 1 else ''} could not be read, first {self.first_bad}"
+            yield f"{plural(self.bad_lines, 'line')} could not be read, first {self.first_bad}"
         for capture in self.captures:
             yield from said_of(capture)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from kproxy.base.errors import DocumentError, InputError, KproxyError
+from kproxy.base.errors import DocumentError, InputError, KproxyError, plural
 from kproxy.base.terminal import in_line, output_option, say
 from kproxy.cli.reports import FORMS, Case, Outcome, Problem, Report, write_report
 from kproxy.testing.explore.options import OPTIONS
@@ -117,7 +117,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
 
 def report_of(result: Exploration, unwritten: Sequence[str] = ()) -> Report:
     """Return a case for the exploration itself, and one for each finding. Only new findings fail."""
-    from kproxy.testing.explore.report import counted, finding_lines
+    from kproxy.testing.explore.report import finding_lines
 
     wrong = [text for text in (result.problem, *(one.run.problem for one in result.broken[:3])) if text]
     if result.exit_code() == 2 and not wrong:
@@ -134,7 +134,7 @@ def report_of(result: Exploration, unwritten: Sequence[str] = ()) -> Report:
         problem = Problem(signature.outcome, "error" if is_new else "warning", finding.example.what, details=details)
         reason = "" if is_new else why_not_new(finding)
         cases.append(Case(result.test, name, "failed" if is_new else "skipped", [problem], reason))
-    summary = f"{counted(len(new), 'new finding')} of {len(result.findings)} in {counted(len(result.runs), 'run')}"
+    summary = f"{plural(len(new), 'new finding')} of {len(result.findings)} in {plural(len(result.runs), 'run')}"
     return Report("explore", result.exit_code() or 2 * bool(unwritten), summary, cases, notes=result.notes)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kproxy.base.errors import InputError
+from kproxy.base.errors import InputError, plural
 from kproxy.base.terminal import say
 from kproxy.cli.exchange_input import said_of
 from kproxy.protocol.framing import MAX_FRAME
@@ -81,12 +81,13 @@ def write(source: str, target: str, redaction: Redaction) -> Capture:
 def said(redaction: Redaction) -> list[str]:
     """Return the redacted parts as text, and the parts that were cut or filled because they could not be read."""
     done = redaction.records
-    found = [f"{redaction.exchanges} exchanges, {done.records} records in {done.batches} batches redacted"]
+    batches = f"{plural(done.records, 'record')} in {plural(done.batches, 'batch')}"
+    found = [f"{plural(redaction.exchanges, 'exchange')}, {batches} redacted"]
     if done.recompressed:
-        found.append(f"{done.recompressed} compressed batches were compressed again: {done.bytes_before} bytes before, "
-                     f"{done.bytes_after} after")  # fmt: skip
+        found.append(f"{plural(done.recompressed, 'compressed batch')} compressed again: "
+                     f"{done.bytes_before} bytes before, {done.bytes_after} after")  # fmt: skip
     if done.unreadable:
-        found.append(f"{done.unreadable} batches could not be read and were filled")
+        found.append(f"{plural(done.unreadable, 'unreadable batch')} filled")
     if redaction.cut:
-        found.append(f"{redaction.cut} frames were cut, since they were not whole or could not be read")
+        found.append(f"{plural(redaction.cut, 'incomplete or unreadable frame')} cut")
     return found

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from kproxy.base.errors import DecodeError
+from kproxy.base.errors import DecodeError, plural
 from kproxy.base.named_file import reason, text_named
 from kproxy.base.terminal import console, output_option, print_rows, say
 from kproxy.rules.values.address import Address, parse_target
@@ -298,7 +298,10 @@ def serve(options: Options, files: list[str], wanted: Filter) -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async with trio.open_nursery() as nursery:
                 port = await nursery.start(server.run)
-                say(f"serving {len(recording.exchanges)} exchanges on {address._replace(port=port)}", err=True)
+                say(
+                    f"serving {plural(len(recording.exchanges), 'exchange')} on {address._replace(port=port)}",
+                    err=True,
+                )
                 await anext(signals)
                 nursery.cancel_scope.cancel()
 
@@ -378,7 +381,7 @@ def said(report: ReplayReport, about: dict[str, int]) -> list[str]:
     if about["did_not_wait"]:
         lines.append(f"{about['did_not_wait']}×: a request did not wait any longer for an answer before it")
     if report.reading.beyond:
-        lines.append(f"{report.reading.beyond} records were not compared: there are too many")
+        lines.append(f"{plural(report.reading.beyond, 'record')} not compared: there are too many")
     return lines
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from kproxy.base.errors import DecodeError, RecordsError
+from kproxy.base.errors import DecodeError, RecordsError, plural
 from kproxy.base.terminal import in_line, output_option, say
 from kproxy.cli.exchange_input import AnyView, Trouble, tell, views
 from kproxy.cli.tail import unjudged
@@ -188,9 +188,9 @@ def hex_tree(seen: ObservedExchange, direction: str, frame: Frame) -> Iterator[s
             yield from _byte_lines(row, data)
     missing = frame.size - 4 - kept
     if frame.withheld and missing:
-        yield f"{kept:>8}  {missing} bytes withheld: {frame.withheld}"
+        yield f"{kept:>8}  {plural(missing, 'byte')} withheld: {frame.withheld}"
     elif missing:
-        yield f"{kept:>8}  {missing} bytes were not kept"
+        yield f"{kept:>8}  {plural(missing, 'byte')} not kept"
     elif frame.withheld:
         yield f"{'':>8}  overwritten with *: {frame.withheld}"
 
@@ -211,7 +211,7 @@ def _frame_rows(seen: ObservedExchange, direction: str, frame: Frame) -> Iterato
 def brief(step: TraceStep) -> str:
     """Return a value's text next to its bytes: errors and APIs with their names, bytes as their number."""
     if isinstance(step.value, bytes | memoryview) and (step.slot is None or step.slot.kind not in SECRET_KINDS):
-        return "empty" if not step.value else f"{len(step.value)} bytes"
+        return "empty" if not step.value else plural(len(step.value), "byte")
     text = shown(step, secrets=False)
     if step.slot is not None and step.what == "value":
         if step.slot.kind == "error_code" and step.value in numbers():
@@ -262,7 +262,7 @@ def record_lines(field: RecordsField, most: int) -> Iterator[str]:
                         left -= 1
                         yield f"    {record_line(record)}"
                 if not left and count > most:
-                    yield f"    … {most} of {count} records shown"
+                    yield f"    … {most} of {plural(count, 'record')} shown"
             except RecordsError as error:
                 yield f"    cannot be read: {error}"
     except RecordsError as error:
@@ -276,7 +276,7 @@ def header_line(entry: Entry) -> str:
     codec = CODECS.get(entry.codec, f"codec {entry.codec}")
     if isinstance(entry, LegacyEntry):
         return f"message at offset {entry.offset}, magic {entry.magic}, {codec}, {_crc(entry)}"
-    said = [f"batch at offset {entry.base_offset} to {entry.last_offset}", f"{entry.count} records", codec]
+    said = [f"batch at offset {entry.base_offset} to {entry.last_offset}", plural(entry.count, "record"), codec]
     if entry.producer_id >= 0:
         said.append(f"producer {entry.producer_id} epoch {entry.producer_epoch} sequence {entry.base_sequence}")
     said += ["transactional"] if entry.is_transactional else []

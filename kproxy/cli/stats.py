@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
+from kproxy.base.errors import plural
 from kproxy.base.terminal import output_option, print_json, print_rows, say
 from kproxy.cli.exchange_input import Trouble, events, exchanges, kind_of, make_data, tell
 from kproxy.cli.tail import passed_over, unjudged
@@ -85,7 +86,7 @@ def count_events(file: str, wanted: Filter, tally: ExchangeTally, trouble: Troub
 def print_tables(found: Mapping[str, Any], top: int) -> None:
     total = found["total"]
     say(
-        f"{total['requests']} exchanges on {found['connections']} connections, "
+        f"{plural(total['requests'], 'exchange')} on {plural(found['connections'], 'connection')}, "
         f"{found['first'] or '-'} to {found['last'] or '-'}"
     )
     section("by API", ("api", *LINE), found["apis"], top)

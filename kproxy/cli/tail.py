@@ -16,6 +16,7 @@ from typing import Any
 import click
 import msgspec
 
+from kproxy.base.errors import plural
 from kproxy.base.terminal import cell_text, output_option, raw, say
 from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.exchange_input import Trouble, tell, views
@@ -95,7 +96,7 @@ def passed_over(trouble: Trouble) -> None:
 def unjudged(number: int, why: str) -> None:
     """Print to standard error the number of exchanges that the filter could not judge, with the last reason."""
     if number:
-        exchanges = f"{number} exchange{'s' if number > 1 else ''}"
+        exchanges = plural(number, "exchange")
         say(f"kproxy: {exchanges} could not be judged by the filter, the last: {why}", err=True)
 
 
@@ -109,7 +110,10 @@ def live(admin: Admin, wanted: Filter) -> Generator[tuple[int, ViewedEvent]]:
         if "request" in said:
             yield 0, said["request"]
         elif "dropped" in said:
-            say(f"kproxy: {said['dropped']} exchanges left out, they come faster than they are read", err=True)
+            say(
+                f"kproxy: {plural(said['dropped'], 'exchange')} left out, they come faster than they are read",
+                err=True,
+            )
         elif "unknown" in said:
             unjudged(said["unknown"], said["why"])
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from kproxy.base.errors import InputError, InternalError, KproxyError
+from kproxy.base.errors import InputError, InternalError, KproxyError, plural
 from kproxy.base.named_file import reason
 from kproxy.base.terminal import StyledLine, in_line, output_option, print_styled, say
 from kproxy.cli.admin_client import Admin, with_admin
@@ -257,7 +257,10 @@ def verdict_of(files: Sequence[str], wanted: Filter, terms: VerifyTerms, *, quie
     if "-" not in files and any(one.batches for one in verdict.findings):
         explain(verdict, by_time(recordings(files), wanted))
     if wanted.unknown and not quiet:
-        say(f"kproxy: {wanted.unknown} exchanges could not be judged by the filter, the last: {wanted.why}", err=True)
+        say(
+            f"kproxy: {plural(wanted.unknown, 'exchange')} could not be judged by the filter, the last: {wanted.why}",
+            err=True,
+        )
     return verdict
 
 
@@ -339,10 +342,10 @@ class FollowedProxy:
         parts: list[MissingPart] = []
         if self.dropped:
             apis = frozenset(self.dropped_apis) if sum(self.dropped_apis.values()) == self.dropped else None
-            text = f"{self.dropped} exchanges came faster than they were read, and were left out"
+            text = f"{plural(self.dropped, 'exchange')} left out: they came faster than they were read"
             parts.append(MissingPart(text, apis, apis))
         if self.unknown:
-            parts.append(MissingPart(f"{self.unknown} exchanges could not be judged by the filter"))
+            parts.append(MissingPart(f"{plural(self.unknown, 'exchange')} could not be judged by the filter"))
         if self.wanted:
             parts.append(filtered(f"only exchanges that fit {self.wanted} were looked at", str(self.wanted)))
         return parts

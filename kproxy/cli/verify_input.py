@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kproxy.base.bounded_map import BoundedMap
-from kproxy.base.errors import CaptureError, FilterError, InputError
+from kproxy.base.errors import CaptureError, FilterError, InputError, plural
 from kproxy.cli.exchange_input import NoInput, Trouble, event_files, events_of_file, kind_of, make_data
 from kproxy.protocol.table import schema
 from kproxy.record.audit.event_files import session_of
@@ -168,9 +168,9 @@ class JudgedEvents:
         """Yield the parts that the files lack, after they were read."""
         yield from map(MissingPart, self.trouble.lines())
         if self.lost:
-            yield MissingPart(f"{self.lost} events were dropped, or lost with a process that was killed")
+            yield MissingPart(f"{plural(self.lost, 'event')} dropped, or lost with a process that was killed")
         if self.gaps > self.lost:
-            yield MissingPart(f"{self.gaps - self.lost} events are missing between others")
+            yield MissingPart(f"{plural(self.gaps - self.lost, 'event')} missing between others")
 
 
 def number_in(data: Mapping[str, Any], column: str) -> int:

@@ -188,7 +188,7 @@ ERRORS_AND_DENIALS = GoldAnswer(
     columns=columns(
         "cluster",
         Column("kind", "string", "authentication, authorization, cut off or other"),
-        Column("what", "string", "request, partition or connection"),
+        Column("scope", "string", "request, partition or connection"),
         *("api", "error"),
         Column("responder", "string", "source of the error: kproxy (a rule) or broker; absent: none"),
         *("client_id", "principal", "client_address", "topic"),
@@ -260,7 +260,7 @@ STORMS = GoldAnswer(
     order=("-storm", "-peak_per_minute", "client_address"),
     columns=columns(
         *("cluster", "client_address"),
-        Column("what", "string", "connections, Metadata, ApiVersions or FindCoordinator"),
+        Column("activity", "string", "connections, Metadata, ApiVersions or FindCoordinator"),
         Column("storm", "boolean", "there was a storm"),
         Column("peak_per_minute", "long", "how many in the worst minute"),
         Column("peak_at", "timestamp", "when that was"),

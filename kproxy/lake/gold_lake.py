@@ -27,6 +27,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from kproxy.base.errors import plural
 from kproxy.lake.gold_tables import ANSWERS
 from kproxy.lake.lake import BatchLedger, Lake, spark_type, struct
 from kproxy.lake.spark import SMALL, Run, side_by_side, suited_to
@@ -227,7 +228,7 @@ def gold(run: Run, *, again: bool = False) -> GoldMade:
     changed = [day for day, batches in silver.items() if state.days.get(day) != batches]
     for some in _in_parts(changed):
         days = [date.fromisoformat(day) for day in some]
-        run.tell(f"gold: {some[0]} to {some[-1]}, {len(days)} of {len(changed)} days that have changed")
+        run.tell(f"gold: {some[0]} to {some[-1]}, {len(days)} of {plural(len(changed), 'changed day')}")
         _make_days(run, lake, days, done)
         state.days = {**state.days, **{day: silver[day] for day in some}}
         lake.save_state(state)

@@ -20,6 +20,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from kproxy.base.errors import plural
 from kproxy.lake.connector import connector_jars
 from kproxy.lake.lake import Lake
 
@@ -217,4 +218,4 @@ class Run:
 
 def rate(count: int, seconds: float) -> str:
     """Return a count with its rate: `1,000,000 events in 12.1 s (82,645/s)`."""
-    return f"{count:,} events in {seconds:.1f} s ({count / max(seconds, 0.001):,.0f}/s)"
+    return f"{plural(count, 'event')} in {seconds:.1f} s ({count / max(seconds, 0.001):,.0f}/s)"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import trio
 
-from kproxy.base.errors import ConfigRefused, DecodeError
+from kproxy.base.errors import ConfigRefused, DecodeError, plural
 from kproxy.protocol import decode_response
 from kproxy.protocol.table.api_keys import METADATA
 from kproxy.runtime.config.network import ClusterConfig, ListenerConfig, is_reached_alike, plain_name, server_name
@@ -276,7 +276,7 @@ def described(listed: Sequence[Move], found: Mapping[Move, Comparison]) -> str:
     """Return the moves for a message, with both ids of each."""
     texts = [describe(move, found[move]) for move in listed[:MOST_NAMED]]
     more = len(listed) - len(texts)
-    return "; ".join(texts) + (f"; and {more} more listeners" if more else "")
+    return "; ".join(texts) + (f"; and {plural(more, 'more listener')}" if more else "")
 
 
 def describe(move: Move, comparison: Comparison) -> str:

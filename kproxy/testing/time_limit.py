@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from _pytest.outcomes import Failed
 
+from kproxy.base.errors import plural
 from kproxy.protocol.table.api_keys import JOIN_GROUP
 
 from .exchanges import SeenExchange
@@ -171,7 +172,9 @@ def unanswered(used: Kproxy) -> list[str]:
     lines = [f"unanswered: {told(one, now)}" for one in found[:MOST_LINES]]
     if used.engine.mock and any(one.key == JOIN_GROUP and not one.taken.rules for one in found):
         lines.append(SLOW_JOIN)
-    return lines + ([f"and {len(found) - MOST_LINES} more unanswered requests"] if len(found) > MOST_LINES else [])
+    return lines + (
+        [f"and {plural(len(found) - MOST_LINES, 'more unanswered request')}"] if len(found) > MOST_LINES else []
+    )
 
 
 def told(one: SeenExchange, now: float) -> str:

@@ -35,7 +35,7 @@ def test_records_are_gone_and_counted(source: Path, tmp_path: Path) -> None:
     assert (ran.exit_code, ran.stdout) == (0, "")
     first, second = ran.stderr.splitlines()
     assert first == "kproxy: 6 exchanges, 12 records in 5 batches redacted"
-    assert second.startswith(f"kproxy: 1 compressed batches were compressed again: {size} bytes before, ")
+    assert second.startswith(f"kproxy: 1 compressed batch compressed again: {size} bytes before, ")
     assert (b"user-1" in source.read_bytes(), b"user-1" in target.read_bytes()) == (True, False)
     assert [seen.client_id for seen in read(target)] == ["etl"] * 4 + ["report"] * 2
     file = PacketFile(target)

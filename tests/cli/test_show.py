@@ -40,7 +40,7 @@ def test_an_exchange_by_its_number(capture: Path) -> None:
     assert "      24  00 06                                          error_code: 6 NOT_LEADER_OR_FOLLOWER" in lines
     assert "          … 105 more" in lines
     assert lines[-3] == "orders[0]: 149 bytes of records"
-    assert lines[-2].endswith("1 records, none, producer 4000 epoch 0 sequence 0, leader epoch -1, crc right")
+    assert lines[-2].endswith("1 record, none, producer 4000 epoch 0 sequence 0, leader epoch -1, crc right")
     assert lines[-1].split("  ")[-4:] == [
         "2026-11-21T12:00:00.000Z", '"user-0"', f'"{("order 0 " * 8)[:60]}…"', 'trace="a1"',
     ]  # fmt: skip
@@ -87,7 +87,7 @@ def test_what_was_cut_and_what_was_withheld(tmp_path: Path) -> None:
     assert "secret" not in shown + run(path, 1).stdout
     assert "pass" not in shown
     head = run(cut, 1).stdout
-    assert " bytes were not kept" in head and "decode error: request: only " in head
+    assert " bytes not kept" in head and "decode error: request: only " in head
     assert "\nrecords: not shown, of the request the beginning was kept" in head
 
 
@@ -100,7 +100,7 @@ def test_bytes_that_cannot_be_read(tmp_path: Path) -> None:
 
     shown = run(write_capture(tmp_path / "a.pcapng", [seen])).stdout
     assert "generation_id: 1" in shown
-    assert "left over: 1 bytes: ff" in shown or "it cannot be read further" in shown
+    assert "left over: 1 byte: ff" in shown or "it cannot be read further" in shown
 
 
 def test_records_that_are_many_or_odd(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_records_that_are_many_or_odd(tmp_path: Path) -> None:
         "         1  1970-01-01T00:00:00.005Z  2 bytes: ff 00  null",
         "    … 2 of 9 records shown",
     ]
-    assert shown[at + 5].startswith("  batch at offset 9 to 9, 1 records, gzip, leader epoch -1, crc ")
+    assert shown[at + 5].startswith("  batch at offset 9 to 9, 1 record, gzip, leader epoch -1, crc ")
     assert "expected" in shown[at + 5]
     assert shown[at + 6].startswith("    cannot be read: bad gzip data")
     assert shown[at + 7] == "  the beginning of a batch, 70 bytes; brokers cut the last one off (KIP-74)"

@@ -266,7 +266,7 @@ def test_what_event_files_lack_is_told(tmp_path: Path) -> None:
     path.write_bytes(b"".join([*lines[:3], lines[2], b"{nonsense\n", lines[5], json.dumps(minute).encode() + b"\n"]))
     ran = run(path)
     assert "1 line could not be read, first" in ran.stdout
-    assert "2 events are missing between others" in ran.stdout
+    assert "2 events missing between others" in ran.stdout
     assert "40 Fetch were not kept" in ran.stdout
     assert ran.stdout.startswith(f"{path}: 4 exchanges of")
     assert "clean: none" in ran.stdout

@@ -79,7 +79,7 @@ def test_what_was_left_out_is_told() -> None:
     """A reader that is too slow, exchanges that a filter cannot judge or that do not fit: nothing is clean then."""
     verdict, _ = followed([*lines(right()), {"dropped": 7}, {"unknown": 2, "why": "so"}, {"dropped": 5}], "~k produce")
     assert verdict.incomplete == [
-        "12 exchanges came faster than they were read, and were left out",
+        "12 exchanges left out: they came faster than they were read",
         "2 exchanges could not be judged by the filter",
         "only exchanges that fit api == Produce were looked at",
     ]

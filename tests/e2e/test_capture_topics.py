@@ -174,7 +174,7 @@ def test_topics_with_unknown_error_codes_are_reported(captured: Callable[..., An
     """A broker may send codes that the table of errors lacks."""
     capture, seen, _ = captured(["orders"], configs(9999))
     assert [one.api for one in seen] == ["Metadata", "DescribeConfigs"] * 2
-    assert troubles(capture) == ["topics and their configs were not all recorded: cluster main: 1 topics: 9999"]
+    assert troubles(capture) == ["topics and their configs were not all recorded: cluster main: 1 topic: 9999"]
 
 
 def test_topics_stop_at_the_bytes_of_all_responses(captured: Callable[..., Any]) -> None:

@@ -351,16 +351,16 @@ def test_gold_tables_say_the_same(lived: dict[str, Lived], answers: Callable[[st
         assert unconfirmed == {(*key, "unconfirmed_records"): number for key, number in one.counts.sent.items()}
         read_records = summed(tables["topic_consumers"], detail, "records", by=("client_id", "topic"))
         assert read_records == {(*key, "records"): number for key, number in one.counts.read.items()}
-        by = ("api", "error", "what", "responder")
+        by = ("api", "error", "scope", "responder")
         partitions = {
             (row["api"], row["error"], row["level"], row["by"], "count"): row["count"]
             for row in one.events["errors"]
             if row["level"] == "partition"
         }
         of_gold = [row for row in tables["errors_and_denials"] if row["api"] in ("Produce", "Fetch")
-                   and row["what"] == "partition"]  # fmt: skip
+                   and row["scope"] == "partition"]  # fmt: skip
         assert summed(of_gold, detail, "count", by=by) == partitions
-        requests = [row for row in tables["errors_and_denials"] if row["what"] == "request" and row["responder"]]
+        requests = [row for row in tables["errors_and_denials"] if row["scope"] == "request" and row["responder"]]
         assert sum(summed(requests, detail, "count").values()) == one.events["total"]["errors"]
         cut_off = [row for row in tables["errors_and_denials"] if row["kind"] == "cut off"]
         assert sum(summed(cut_off, detail, "count").values()) == one.events["total"]["unanswered"]
@@ -385,7 +385,7 @@ def test_the_report_says_the_same(lived: dict[str, Lived], lake: GoldLake, folde
     figures = {name: int(value.replace("\u202f", "")) for name, value in made.overview.figures if "bytes" not in name}
     totals = [one.events["total"] for one in lived.values()]
     heads = {head.text: head.count for section in made.sections for head in section.headlines}
-    html = page(made, Period())
+    html = page(made)
     (folder / "report.html").write_text(html)
 
     assert figures["requests"] == sum(total["requests"] for total in totals)

@@ -184,7 +184,7 @@ def test_injected_errors_are_told_with_their_rule(answers: Callable[[str], Any])
 
     assert (refused["fired"], refused["applied"]) == (3, 3)
     assert {row["client_id"] for row in errors} == {"unlucky"}
-    assert sum(row["count"] for row in errors if row["what"] == "partition") >= 3
+    assert sum(row["count"] for row in errors if row["scope"] == "partition") >= 3
 
 
 def test_how_producers_write(answers: Callable[[str], Any]) -> None:

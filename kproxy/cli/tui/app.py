@@ -18,7 +18,7 @@ from textual.containers import Vertical
 from textual.screen import Screen
 from textual.widgets import Input
 
-from kproxy.base.errors import FilterError
+from kproxy.base.errors import FilterError, plural
 from kproxy.base.terminal import in_line
 from kproxy.cli.admin_client import Admin
 
@@ -108,7 +108,7 @@ class StreamState:
             return "not connected"
         said: list[str] = []
         if self.seen is not None:
-            said.append(f"{self.matched} of {self.seen} exchanges{'' if self.over else ', reading'}")
+            said.append(f"{self.matched} of {plural(self.seen, 'exchange')}{'' if self.over else ', reading'}")
         elif not self.good:
             said.append("the stream broke")
         if self.rate:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from kproxy.base.errors import InputError, KproxyError
+from kproxy.base.errors import InputError, KproxyError, plural
 from kproxy.base.named_file import reason
 from kproxy.base.terminal import printable
 from kproxy.cli.admin_client import Refused, segment
@@ -124,7 +124,9 @@ def send_again(host: ViewApp, ident: str, api: str, show: Callable[[str], None],
 
 def named_request(api: str, about: Any, records: Any) -> str:
     """Return a request as text: its API, its topics and partitions, its number of records."""
-    return " ".join([api, *([f"about {about}"] if about else ()), *([f"with {records} records"] if records else ())])
+    return " ".join(
+        [api, *([f"about {about}"] if about else ()), *([f"with {plural(records, 'record')}"] if records else ())]
+    )
 
 
 def outcome_of(found: Mapping[str, Any]) -> str:

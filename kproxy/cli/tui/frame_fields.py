@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from kproxy.base.errors import InputError
+from kproxy.base.errors import InputError, plural
 from kproxy.base.terminal import printable
 from kproxy.cli.show import key_or_value
 
@@ -65,7 +65,7 @@ def notes_of(said: Mapping[str, Any]) -> Iterator[str]:
     size, kept = said.get("bytes"), said.get("kept")
     if isinstance(size, int) and isinstance(kept, int) and size - 4 > kept:
         why = said.get("withheld")
-        yield f"{size - 4 - kept} bytes withheld: {why}" if why else f"{size - 4 - kept} bytes were not kept"
+        yield f"{plural(size - 4 - kept, 'byte')} {f'withheld: {why}' if why else 'not kept'}"
     elif said.get("withheld"):
         yield f"overwritten with *: {said['withheld']}"
     if said.get("decode_error"):
@@ -97,11 +97,11 @@ def value_text(what: str, value: Any, names: Sequence[Any] = ()) -> str:
         case "count":
             if not isinstance(value, int) or value < 0:
                 return "null"
-            return f"{value} element{'' if value == 1 else 's'}"
+            return plural(value, "element")
         case "present":
             return "present" if value else "null"
         case "tags":
-            return f"{value} tagged field{'' if value == 1 else 's'}"
+            return plural(value, "tagged field")
         case "tag":
             return f"tag {value}"
         case "batch" if isinstance(value, Mapping):
@@ -126,7 +126,7 @@ def bytes_text(value: Mapping[str, Any]) -> str:
             return key_or_value(b64decode(data))[:MOST_TEXT]
         except ValueError:
             pass
-    return f"{size} bytes" if size else "empty"
+    return plural(size, "byte") if size else "empty"
 
 
 def batch_text(batch: Mapping[str, Any]) -> str:
@@ -137,7 +137,7 @@ def batch_text(batch: Mapping[str, Any]) -> str:
         return f"offset {batch.get('offset')}, magic {batch.get('magic')}, {batch.get('codec')}"
     said = [
         f"offset {batch.get('offset')} to {batch.get('last_offset')}",
-        f"{batch['count']} records",
+        plural(batch["count"], "record"),
         f"{batch.get('codec')}",
     ]
     if isinstance(batch.get("producer_id"), int) and batch["producer_id"] >= 0:

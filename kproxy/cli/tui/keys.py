@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from kproxy.base.errors import plural
 from kproxy.cli.admin_client import segment
 from kproxy.cli.filters import is_file
 
@@ -242,7 +243,7 @@ class AppKeys:
 
         def done(answer: Any) -> None:
             faults = answer.get("faults")
-            count = len(faults) if isinstance(faults, list) else "?"
-            app.say(f"{count} faults {'disabled' if answer.get('disabled') else 'enabled'}")
+            count = plural(len(faults), "fault") if isinstance(faults, list) else "faults"
+            app.say(f"{count} {'disabled' if answer.get('disabled') else 'enabled'}")
 
         app.work(lambda: admin("GET", "/api/faults"), then)

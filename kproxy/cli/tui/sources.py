@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 from kproxy.base.bounded_map import BoundedMap, SharedBudget
-from kproxy.base.errors import DocumentError, InputError, InternalError, KproxyError
+from kproxy.base.errors import DocumentError, InputError, InternalError, KproxyError, plural
 from kproxy.cli.admin_client import Admin, Refused, segment
 from kproxy.cli.exchange_input import AnyView, Trouble, views
 from kproxy.record.captures.pairs import MOST_IN_ALL, SideMatcher, is_at_broker
@@ -284,7 +284,11 @@ class FileThread(SourceThread):
 
     def summary(self) -> str:
         """Return the number of exchanges read and the problems, in one line."""
-        said = f"{self.seen} exchanges read" if not self.filter else f"{self.matched} of {self.seen} exchanges"
+        said = (
+            f"{plural(self.seen, 'exchange')} read"
+            if not self.filter
+            else f"{self.matched} of {plural(self.seen, 'exchange')}"
+        )
         return "; ".join((said, *self.problems()))
 
     def problems(self) -> list[str]:

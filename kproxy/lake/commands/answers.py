@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kproxy.base.errors import plural
 from kproxy.base.terminal import console, in_line, output_option, say
 from kproxy.lake.answers import SHOWN
 
@@ -75,9 +76,9 @@ def simulate_command(
 
     texts = [(str(path), path.read_text(encoding="utf-8", errors="surrogateescape")) for path in rule_files(rule_paths)]
     result = whatif(run.spark, list(captures), texts, ports=ports, tasks=tasks)
-    run.tell(f"simulate: {result.exchanges:,} exchanges")
+    run.tell(f"simulate: {plural(result.exchanges, 'exchange')}")
     for why, count in sorted(result.unfit.items()):
-        run.tell(f"simulate: {count:,} exchanges skipped, {why}")
+        run.tell(f"simulate: {plural(count, 'exchange')} skipped, {why}")
     if save:
         for name in ("rules", "affected", "samples"):
             getattr(result, name).write.mode("overwrite").parquet(f"{run.lake.path}/simulations/{save}/{name}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kproxy.base.distribution import how_to_install
-from kproxy.base.errors import InternalError
+from kproxy.base.errors import InternalError, plural
 from kproxy.base.terminal import say
 
 if TYPE_CHECKING:
@@ -202,14 +202,14 @@ def run_command(
         raise click.UsageError(f"--rebuild {rebuild} is after --until {until}")
     if until == "bronze" or given["folder"] or given["kafka"]:
         taken = bronze(run, source_of(given), every)
-        run.tell(f"bronze: {taken.batches} batches, {taken.lines:,} lines, {taken.corrupt:,} of them corrupt")
+        run.tell(f"bronze: {plural(taken.batches, 'batch')}, {plural(taken.lines, 'line')}, {taken.corrupt:,} corrupt")
     if until == "bronze":
         return
-    run.tell(f"silver: {silver(run, again=rebuild == 'silver')} batches")
+    run.tell(f"silver: {plural(silver(run, again=rebuild == 'silver'), 'batch')}")
     if until == "silver":
         return
     result = gold(run, again=rebuild is not None)
-    run.tell(f"gold: {len(result.days)} days built, tables {'updated' if result.combined else 'unchanged'}")
+    run.tell(f"gold: {plural(len(result.days), 'day')} built, tables {'updated' if result.combined else 'unchanged'}")
     if report is not None:
         from kproxy.lake.report.page import write_report
         from kproxy.lake.report.report_builder import Period
@@ -236,22 +236,22 @@ def completeness_command(run: Run, as_json: bool, ranges: bool) -> None:
 
     if ranges:
         for source, (first, last) in missing_ids(ids):
-            fields = {"source": source, "first": first, "last": last}
-            say(json.dumps(fields) if as_json else f"{source}: {first:,} to {last:,}, {last - first + 1:,} missing")
+            missing = {"source": source, "first": first, "last": last}
+            say(json.dumps(missing) if as_json else f"{source}: {first:,} to {last:,}, {last - first + 1:,} missing")
         return
     for row in completeness(ids).orderBy("source").toLocalIterator():
-        fields = row.asDict()
+        fields: dict[str, Any] = row.asDict()
         if as_json:
             say(json.dumps(fields, default=str))
         else:
             say(
-                f"{fields['source']}: {fields['events']:,} events, {fields['missing']:,} missing, "
+                f"{fields['source']}: {plural(fields['events'], 'event')}, {fields['missing']:,} missing, "
                 f"{fields['doubles']:,} doubled, ids {fields['first_id']:,} to {fields['last_id']:,}, "
                 f"{fields['first']} to {fields['last']}"
             )
     corrupt = run.lake.read(BRONZE_CORRUPT).groupBy("reason").agg(F.count("*").alias("lines")).orderBy("reason")
     for row in corrupt.collect():
-        say(f"corrupt: {row['reason']}: {row['lines']:,} lines", err=as_json)
+        say(f"corrupt: {row['reason']}: {plural(row['lines'], 'line')}", err=as_json)
 
 
 @click.command("compact")
@@ -265,7 +265,7 @@ def compact_command(run: Run, days: tuple[datetime, ...]) -> None:
     from kproxy.lake.jobs.upkeep import compact
 
     done = compact(run, [day.date() for day in days] or None)
-    run.tell(f"compact: {done} tables of days")
+    run.tell(f"compact: {plural(done, 'daily table')}")
 
 
 @click.command("clean")
@@ -280,7 +280,7 @@ def clean_command(run: Run, keep: str | None, delete_consumed: bool) -> None:
         raise click.UsageError("expected --keep or --delete-consumed")
     if keep:
         before = datetime.now(UTC).date() - timedelta(days=_days(keep))
-        run.tell(f"clean: {clean.drop_old(run, before)} tables of days before {before} deleted")
+        run.tell(f"clean: {plural(clean.drop_old(run, before), 'daily table')} before {before} deleted")
     if delete_consumed:
         run.tell(f"clean: {clean.delete_consumed(run)} event files deleted")
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kproxy.base.distribution import how_to_install
-from kproxy.base.errors import InternalError
+from kproxy.base.errors import InternalError, plural
 from kproxy.base.terminal import as_json, console, in_line, output_option, print_json, print_rows, say
 from kproxy.lake.answers import GoldAnswer
 from kproxy.lake.gold_tables import ANSWERS, answer_named
@@ -81,7 +81,7 @@ def show_command(table: str, lake: str, where: tuple[str, ...], rows: int, outpu
     else:
         print_table(answer, found.to_pylist())
     if count > rows:
-        say(f"{count - rows} more rows: --rows N prints more", err=True)
+        say(f"{plural(count - rows, 'more row')}: --rows N prints more", err=True)
 
 
 @click.command("list")

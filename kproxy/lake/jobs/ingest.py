@@ -34,7 +34,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kproxy.base.errors import KproxyError, LakeError
+from kproxy.base.errors import KproxyError, LakeError, plural
 from kproxy.lake.columnar.columns import kinds_of
 from kproxy.lake.columnar.task import LINES, WRITTEN, giving, giving_ids, writing
 from kproxy.lake.lake import BatchLedger, Files, rows_of
@@ -190,7 +190,7 @@ class _Writer:
         self.taken.batches += 1
         self.taken.lines += noted["lines"]
         self.taken.corrupt += noted["corrupt"]
-        aside = f", {noted['corrupt']:,} corrupt lines put aside" if noted["corrupt"] else ""
+        aside = f", {plural(noted['corrupt'], 'corrupt line')} put aside" if noted["corrupt"] else ""
         self.run.tell(f"bronze {batch}: {rate(noted['lines'], time.monotonic() - begun)}{aside}")
 
     def _stream_id(self) -> str:

@@ -25,6 +25,7 @@ from datetime import date
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from kproxy.base.errors import plural
 from kproxy.lake.lake import WORK, BatchLedger, BatchSwap, Lake, rows_of, swaps
 from kproxy.lake.spark import Run
 from kproxy.lake.tables import BRONZE, BRONZE_CORRUPT, RAW_TABLES, TABLES, LakeTable
@@ -111,7 +112,10 @@ def compact_day(run: Run, table: LakeTable, day: date) -> bool:
     BatchLedger(run.lake, "silver").add(new, {"compacted": old})
     run.lake.files.write(swap.note(path), swap.to_json())
     _finish(run.lake, path, swap)
-    run.tell(f"compact {table.name} {day}: {len(old)} batches, {size:,} bytes, are {len(files)} files")
+    run.tell(
+        f"compact {table.name} {day}: {plural(len(old), 'batch')}, {plural(size, 'byte')}, "
+        f"in {plural(len(files), 'file')}"
+    )
     return True
 
 

@@ -137,7 +137,7 @@ def lag(rows: DataFrame) -> Any:
 
 def errors(rows: DataFrame) -> Any:
     """Return bars of errors, split into those from brokers and those from kproxy's rules."""
-    whole = rows.where(F.col("what") != "partition")
+    whole = rows.where(F.col("scope") != "partition")
     names = [name for name, _ in _largest(whole, "error", "count")]
     if not names:
         return None
@@ -164,8 +164,9 @@ def skew(rows: DataFrame) -> Any:
 
 
 def storms(rows: DataFrame) -> Any:
-    worst = rows.orderBy(F.desc("peak_per_minute"), "client_address", "what").limit(BARS).collect()
-    return bars([(f"{row['client_address']} {row['what']}", row["peak_per_minute"]) for row in worst], "worst minute")
+    worst = rows.orderBy(F.desc("peak_per_minute"), "client_address", "activity").limit(BARS).collect()
+    named = [(f"{row['client_address']} {row['activity']}", row["peak_per_minute"]) for row in worst]
+    return bars(named, "worst minute")
 
 
 def readiness(rows: DataFrame) -> Any:

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kproxy.base.distribution import own_version
+from kproxy.base.errors import plural
 from kproxy.base.terminal import console, say
 from kproxy.lake.answers import SHOWN
 from kproxy.lake.gold_lake import GoldLake
@@ -28,20 +29,22 @@ from kproxy.lake.report.report_builder import AnswerReport, Period, build_report
 
 BAD = ("breaks", "old software", "unused", "never read", "authentication", "authorization")
 """Highlighted verdicts and kinds."""
-PLAIN = ("verdict", "kind", "level", "check", "what", "api", "error", "day", "software_version", "client_address")
+PLAIN = (
+    *("verdict", "kind", "level", "check", "scope", "activity", "api", "error", "day"),
+    *("software_version", "client_address"),
+)
 """Columns of short words, which are not wrapped."""
 NAMES = ("client_id", "topic", "broker_topic", "group", "broker_group", "rule")
 """Columns of long names, which are wider."""
 
 
-def page(report: AnswerReport, period: Period) -> str:
+def page(report: AnswerReport) -> str:
+    """Return the page of a report with at least one day."""
     return _template().render(
         overview=report.overview,
         sections=report.sections,
-        empty=not report.overview.days,
-        nothing=nothing(period),
         period=span(report),
-        plotly=Markup(get_plotlyjs() if report.overview.days else ""),
+        plotly=Markup(get_plotlyjs()),
         version=own_version(),
         grouped=grouped,
         is_number=is_number,
@@ -53,9 +56,7 @@ def page(report: AnswerReport, period: Period) -> str:
 
 def span(report: AnswerReport) -> str:
     days = report.overview.days
-    if not days:
-        return ""
-    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}, {len(days)} days"
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}, {plural(len(days), 'day')}"
 
 
 def nothing(period: Period) -> str:
@@ -81,11 +82,13 @@ def _template() -> jinja2.Template:
 
 
 def write_report(lake: Lake, period: Period, output: Path | None, rows: int = SHOWN) -> None:
-    """Print the headlines of a period, and write the page to `output` unless it is None."""
+    """Print the headlines of a period, and write the page to `output` unless it is None or there are no days."""
     report = build_report(GoldLake(lake), period, shown=rows)
     show(report, period, console())
-    if output is not None:
-        output.write_text(page(report, period), encoding="utf-8")
+    if output is not None and not report.overview.days:
+        say(f"{output}: not written")
+    elif output is not None:
+        output.write_text(page(report), encoding="utf-8")
         say(f"\n{output}: {output.stat().st_size / 1e6:.1f} MB")
 
 
@@ -101,7 +104,9 @@ def show(report: AnswerReport, period: Period, console: Console) -> None:
         figures.add_row(Text(count, justify="right"), Text(what))
     console.print(figures)
     missing = sum(source.missing for source in overview.sources)
-    console.print(f"{grouped(missing)} events missing, of {len(overview.sources)} sources\n", highlight=False)
+    console.print(
+        f"{plural(missing, 'event')} missing, of {plural(len(overview.sources), 'source')}\n", highlight=False
+    )
     console.print(headline_table(report))
 
 

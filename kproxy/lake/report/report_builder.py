@@ -258,10 +258,10 @@ def headlines(name: str) -> tuple[HeadlineCount, ...]:
         ),
         "errors_and_denials": (
             ("failed authentications", _sum("count", (kind == "authentication")), True),
-            ("refused requests", _sum("count", (kind == "authorization") & (F.col("what") == "request")), True),
+            ("refused requests", _sum("count", (kind == "authorization") & (F.col("scope") == "request")), True),
             ("requests without an answer", _sum("count", kind == "cut off"), True),
-            ("requests with another error", _sum("count", (kind == "other") & (F.col("what") == "request")), False),
-            ("errors of requests that rules of kproxy made", _sum("count", own & (F.col("what") == "request")), False),
+            ("requests with another error", _sum("count", (kind == "other") & (F.col("scope") == "request")), False),
+            ("errors of requests that rules of kproxy made", _sum("count", own & (F.col("scope") == "request")), False),
         ),
         "group_health": (
             ("groups", F.count(F.lit(1)), False),

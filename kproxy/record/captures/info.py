@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kproxy.base.errors import plural
 from kproxy.protocol.table import schema
 from kproxy.record.exchange import Form, Frame
 
@@ -111,23 +112,27 @@ def losses(capture: Capture) -> Iterator[CaptureLoss]:
         yield CaptureLoss("its last packet is not all there", None)
     if file.dropped and not capture.own:
         # A packet that is lost within a connection leaves a gap, which counts below.
-        yield CaptureLoss(f"its writer lost {file.dropped} packets", None)
+        yield CaptureLoss(f"its writer lost {plural(file.dropped, 'packet')}", None)
     if counts.gaps:
         when = f" from {clock_time(counts.gaps_from)} to {clock_time(counts.gaps_to)}"
-        yield CaptureLoss(f"{counts.lost_bytes} bytes are missing in {counts.gaps} places{when}", None, damaged)
+        yield CaptureLoss(
+            f"{plural(counts.lost_bytes, 'byte')} missing in {plural(counts.gaps, 'place')}{when}", None, damaged
+        )
     if counts.lost_places:
-        text = f"frames are missing after {counts.lost_places} places where the next frame could not be found"
+        text = f"frames are missing after {plural(counts.lost_places, 'place')} where the next frame could not be found"
         yield CaptureLoss(text, None, damaged)
     if counts.not_kafka:
-        yield CaptureLoss(f"{counts.not_kafka} of {counts.connections} connections are not Kafka, or encrypted", None)
+        yield CaptureLoss(
+            f"{counts.not_kafka} of {plural(counts.connections, 'connection')} not Kafka, or encrypted", None
+        )
     if counts.unread:
-        yield CaptureLoss(f"{counts.unread} frames without a beginning", None, damaged)
+        yield CaptureLoss(f"{plural(counts.unread, 'frame')} without a beginning", None, damaged)
     if counts.requests_lost:
-        yield CaptureLoss(f"{counts.requests_lost} responses without requests", None)
+        yield CaptureLoss(f"{plural(counts.requests_lost, 'response')} without requests", None)
     if counts.older:
-        text = f"{counts.older} connections are older than it"
+        text = f"{plural(counts.older, 'connection')} older than it"
         if counts.earlier:
-            text += f"; {counts.earlier} responses to earlier requests were passed over"
+            text += f"; {plural(counts.earlier, 'response')} to earlier requests passed over"
         yield CaptureLoss(text, older)
 
 
@@ -144,10 +149,10 @@ def noted_losses(capture: Capture) -> Iterator[CaptureLoss]:
     if total > 0:
         known = dropped if by_api == total else None
         apis = None if known is None else frozenset(known)
-        text = f"its writer had no time for {total} exchanges" + (f" ({shown(known)})" if known else "")
+        text = f"its writer had no time for {plural(total, 'exchange')}" + (f" ({shown(known)})" if known else "")
         yield CaptureLoss(text, apis, apis)
     if open_at_end:
-        text = f"{sum(open_at_end.values())} requests were under way at its end ({shown(open_at_end)})"
+        text = f"{plural(sum(open_at_end.values()), 'request')} in flight at its end ({shown(open_at_end)})"
         yield CaptureLoss(text, frozenset(open_at_end))
     for trouble in dict.fromkeys(str(part["topics"]) for part in parts if part.get("topics")):
         yield CaptureLoss(f"topics and their configs were not all recorded: {trouble}", frozenset())

@@ -24,7 +24,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from kproxy.base.errors import DocumentError
+from kproxy.base.errors import DocumentError, plural
 from kproxy.base.named_file import PathGuard, read_named, reason
 from kproxy.rules.values.yaml_file import (
     LONGEST_TEXT,
@@ -187,7 +187,7 @@ class Source:
         """Return the reported errors as `file:line:column: message`, in file order."""
         if self.hidden and self._mistakes:
             count = len(self._mistakes) + len(self._untold)
-            errors = f"{count} error{'s' * (count > 1)}"
+            errors = plural(count, "error")
             where = "`kproxy check` on the machine of kproxy shows them, except rules that run code"
             return [f"{self.file}:1:1: {errors}; {where}"]
         return [f"{self.file}:{line}:{column}: {text}" for line, column, text in sorted(self._mistakes)]
@@ -232,7 +232,7 @@ def raise_mistakes(sources: Iterable[Source]) -> None:
 def told(lines: Sequence_[str], untold: int = 0) -> list[str]:
     """Return the first hundred lines, and one that counts the rest and the `untold` ones, where there are any."""
     more = untold + max(len(lines) - MOST_MISTAKES, 0)
-    return [*lines[:MOST_MISTAKES], *([f"and {more:,} more mistake{'s' * (more > 1)}"] if more else [])]
+    return [*lines[:MOST_MISTAKES], *([f"and {plural(more, 'more mistake')}"] if more else [])]
 
 
 WORDS_1_1 = {"yes": True, "on": True, "no": False, "off": False}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 
-from kproxy.base.errors import KproxyError
+from kproxy.base.errors import KproxyError, plural
 from kproxy.base.terminal import in_line
 
 from .database import FindingStore, KeptFinding, save_rules
@@ -152,7 +152,7 @@ class Explorer:
         result.all_faults = frozenset(self.order.all_faults)
         if not self.order.left:
             result.problem = "no fault of the chosen classes can be at the places that were learned"
-        self.tell(f"learned {len(result.learned.places)} places; a run may take {result.limit:.0f} s")
+        self.tell(f"learned {plural(len(result.learned.places), 'place')}; a run may take {result.limit:.0f} s")
         return bool(self.order.left)
 
     def say_unfit(self, judged: Sequence[JudgedRun], bad: Sequence[JudgedRun]) -> None:
@@ -169,7 +169,7 @@ class Explorer:
             reason = broken[0].run.problem if broken else "there was no run"
             result.problem = f"the test cannot be run: {in_line(reason) or 'its process has told nothing'}"
             return
-        failing = f"{len(bad)} of {len(judged)} runs without faults"
+        failing = f"{len(bad)} of {plural(len(judged), 'run')} without faults"
         result.flaky = len(bad) < len(judged)
         word = "is flaky" if result.flaky else "fails"
         result.problem = f"the test {word} ({failing}: {in_line(bad[0].what)}), and is not explored"
@@ -206,7 +206,9 @@ class Explorer:
             result.left, result.refused = self.order.left + len(self._waiting), self.order.refused
             result.unlike_mock = tuple(sorted(self.order.unlike_mock))
             if self._beyond:
-                result.notes.append(f"{self._beyond:,} failures of other kinds came after {MOST_FINDINGS} findings")
+                result.notes.append(
+                    f"{plural(self._beyond, 'failure')} of other kinds came after {MOST_FINDINGS} findings"
+                )
 
     def plans(self) -> Iterator[FaultPlan]:
         while not self.over():
@@ -297,8 +299,8 @@ class Explorer:
         """Record that a test fails without faults as well."""
         failed, of = finding.controls
         self.result.problem = (
-            f"the test fails without faults in {failed} of {of} runs ({in_line(finding.example.what)}): it is flaky, "
-            "or its cluster has ended"
+            f"the test fails without faults in {failed} of {plural(of, 'run')} ({in_line(finding.example.what)}): "
+            "it is flaky, or its cluster has ended"
         )
         if self.store is not None:
             self.store.forget(finding.signature)
@@ -320,7 +322,7 @@ class Explorer:
             if finding.known:
                 self.keep(finding)
         if count := len(self.unconfirmed):
-            self.time_was_up(f"{count} finding{'' if count == 1 else 's'} could be confirmed")
+            self.time_was_up(f"{plural(count, 'finding')} could be confirmed")
 
     def shrink(self, finding: FaultFinding, seconds: float) -> None:
         began = self.clock()

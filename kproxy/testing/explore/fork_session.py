@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, time
 
-from kproxy.base.errors import InternalError, KproxyError
+from kproxy.base.errors import InternalError, KproxyError, plural
 from kproxy.base.terminal import in_line
 from kproxy.testing.explore.runs.fork_runner import ForkRunner, default_jobs
 
@@ -17,7 +17,7 @@ from .explorer import LEARNING_LIMIT, Explorer, ExploreSettings
 from .model import FaultPlan, RunOutcome, dumps
 from .options import ExploreOptions
 from .order import OrderSettings
-from .report import LOUD, counted, html_report, json_report
+from .report import LOUD, html_report, json_report
 from .result import FINDINGS, NONE_KNOWN, Exploration, JudgedRun, KnownFailures, judge
 
 
@@ -114,7 +114,7 @@ def replay_finding(test: ExploredTest, plan: FaultPlan, options: ExploreOptions,
         interrupted = True
         tell("interrupted")
     failed = sum(outcomes[outcome] for outcome in FINDINGS)
-    tell(f"fails in {failed} of {counted(outcomes.total(), 'run')}")
+    tell(f"fails in {failed} of {plural(outcomes.total(), 'run')}")
     return 1 if failed else 2 if interrupted or outcomes["broken"] or outcomes["not exercised"] else 0
 
 

@@ -17,6 +17,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from kproxy.base.errors import plural
 from kproxy.base.terminal import in_line, printable
 from kproxy.protocol.table.schema import read_yaml
 
@@ -118,8 +119,8 @@ def learned_lines(result: Exploration) -> Iterator[str]:
     learned = result.learned
     if learned.places:
         varying = f"; counts vary of {listed(learned.varying)}" if learned.varying else ""
-        kinds, places = counted(learned.kinds, "kind"), counted(len(learned.places), "stable place")
-        yield f"learned      {kinds} of exchanges, {places}, in {counted(len(result.learning), 'run')}{varying}"
+        kinds, places = plural(learned.kinds, "kind"), plural(len(learned.places), "stable place")
+        yield f"learned      {kinds} of exchanges, {places}, in {plural(len(result.learning), 'run')}{varying}"
     if result.skipped:
         yield f"skipped      {result.skipped}"
     if result.problem:
@@ -133,16 +134,18 @@ def explored_lines(result: Exploration) -> Iterator[str]:
         f"{count:,} {WORDS.get(outcome, outcome).upper() if outcome in LOUD else WORDS.get(outcome, outcome)}"
         for outcome, count in result.outcomes.items()
     )
-    left = f"{result.left:,} plans are left" if result.left else "nothing is left"
-    runs = f"{counted(len(result.runs), 'run')} in {result.exploring:.0f} s, {result.jobs} side by side"
+    left = f"left: {plural(result.left, 'plan')}" if result.left else "nothing is left"
+    runs = f"{plural(len(result.runs), 'run')} in {result.exploring:.0f} s, {result.jobs} side by side"
     yield f"explored     {runs}: {ends}, {left}"
     missed = sorted(result.all_faults - result.covered)
     covered = len(result.all_faults) - len(missed)
-    yield f"covered      {covered} of {len(result.all_faults)} faults" + (f"; not {listed(missed)}" if missed else "")
+    yield f"covered      {covered} of {plural(len(result.all_faults), 'fault')}" + (
+        f"; not {listed(missed)}" if missed else ""
+    )
     if result.unlike_mock:
         yield f"not tried    on the mock cluster, which does not do as brokers do: {listed(result.unlike_mock)}"
     if result.refused:
-        yield f"not tried    {result.refused:,} plans for which there was no room"
+        yield f"not tried    {plural(result.refused, 'plan')} without room"
     for one in result.broken[:3]:
         problems = [problem for counters in one.run.counters for problem in counters.problems]
         yield f"BROKEN       {one.run.problem or '; '.join(problems) or 'its process has told nothing'}"
@@ -155,18 +158,18 @@ def finding_lines(finding: FaultFinding, result: Exploration) -> Iterator[str]:
         marks.insert(0, "not confirmed")
     elif not finding.certain:
         marks.insert(0, "intermittent")
-    where = f"{counted(finding.met, 'run')}, first in run {finding.first}"
+    where = f"{plural(finding.met, 'run')}, first in run {finding.first}"
     yield f"{word}  {finding.example.what} ({'; '.join([where, *marks])})"
     if finding.is_of_test:
         failed, of = finding.controls
-        yield f"not the faults: it fails in {failed} of {of} runs without any"
+        yield f"not the faults: it fails in {failed} of {plural(of, 'run')} without any"
         return
     yield plan_text(finding.smallest)
     yield "; ".join(certainty(finding))
     if behaviour := known_behaviour(finding):
         yield from behaviour.lines()
     for plan, fails, of in finding.minimal:
-        yield f"the same with {plan_text(plan)}: fails in {fails} of {counted(of, 'run')}"
+        yield f"the same with {plan_text(plan)}: fails in {fails} of {plural(of, 'run')}"
     if finding.replays == 0:
         yield "not saved: it did not fail again from its rule file"
     if finding.file:
@@ -176,7 +179,7 @@ def finding_lines(finding: FaultFinding, result: Exploration) -> Iterator[str]:
 
 def certainty(finding: FaultFinding) -> Iterator[str]:
     if finding.replays is not None:
-        runs = f"in {counted(finding.tried, 'run')} ({finding.seconds:.0f} s)"
+        runs = f"in {plural(finding.tried, 'run')} ({finding.seconds:.0f} s)"
         ended = "" if finding.complete else ", time was up"
         if finding.shrunk_from:
             yield f"shrunk from {finding.shrunk_from} {runs}{ended}"
@@ -196,19 +199,14 @@ def rate(finding: FaultFinding, fails: int, of: int) -> str:
     """Return a failure rate such as `fails in 3 of 10 runs, 0 of 5 without faults`."""
     failed, controls = finding.controls
     without = f", {failed} of {controls} without faults" if controls else ""
-    return f"fails in {fails} of {counted(of, 'run')}{without}"
+    return f"fails in {fails} of {plural(of, 'run')}{without}"
 
 
 def listed(names: Iterator[str] | tuple[str, ...] | list[str]) -> str:
     """Return names separated by commas, and the number of those beyond MOST_NAMES."""
     known = list(names)
     text = ", ".join(known[:MOST_NAMES])
-    return text if len(known) <= MOST_NAMES else f"{text} and {len(known) - MOST_NAMES} others"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as `1 run` or `1,200 runs`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return text if len(known) <= MOST_NAMES else f"{text} and {plural(len(known) - MOST_NAMES, 'other')}"
 
 
 SCHEMA = "kproxy.explore/1"

@@ -11,6 +11,8 @@ from hashlib import sha256
 from math import ceil
 from pathlib import Path
 
+from kproxy.base.errors import plural
+
 from .model import ExploredRun, FaultClass, FaultPlan, RunOutcome
 from .places import LearnedPlaces
 from .plan import plan_text
@@ -305,7 +307,7 @@ def finding_notes(test: str, finding: FaultFinding, seed: int, rules: Iterable[s
     outcome, what = finding.signature.outcome, finding.example.what
     yield what if what.startswith(outcome) else f"{outcome}: {what}"
     fails, of = finding.rate
-    yield f"fails in {fails} of {of} runs; seed {seed}"
+    yield f"fails in {fails} of {plural(of, 'run')}; seed {seed}"
     if run.software:
         yield f"clients: {', '.join(run.software)}"
     for file in rules:

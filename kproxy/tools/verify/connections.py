@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kproxy.base.bounded_map import BoundedMap
+from kproxy.base.errors import plural
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import API_VERSIONS
 
@@ -192,6 +193,6 @@ class AnswerOrderCheck(HistoryCheck):
     def pending(self) -> Iterable[Candidate]:
         if not self.state.strangers:
             return ()
-        says = f"{self.state.strangers} answers came without a request, twice, or out of turn"
+        says = f"{plural(self.state.strangers, 'response')} came without a request, twice, or out of turn"
         doubts = () if self.terms.proves_absence() else ("gaps",)
         return (candidate_of("answer-order", "the record", says, doubts=doubts),)

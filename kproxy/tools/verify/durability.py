@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from kproxy.base.bounded_map import BoundedMap
+from kproxy.base.errors import plural
 
 from .candidate import Candidate
 from .facts import (
@@ -24,7 +25,7 @@ from .facts import (
     Witness,
     WriteFact,
 )
-from .finding import BatchInQuestion, number_of
+from .finding import BatchInQuestion
 from .history_check import CheckState, HistoryCheck, handles
 from .partition import KnownBatch, SequenceKey
 
@@ -214,7 +215,7 @@ class AcknowledgedCheck(HistoryCheck):
         check, was = ("read-then-gone", "read") if batch.written is None else ("lost-write", "acknowledged")
         # Each replica is cleaned by itself: another one may still have the batch, or may have lost it long before.
         any_age = batch.written is None and seen.may_be_elsewhere(witness)
-        says = (f"a batch of {number_of(batch.batch.identity.records, 'record')} was {was} at offset {base}, and a "
+        says = (f"a batch of {plural(batch.batch.identity.records, 'record')} was {was} at offset {base}, and a "
                 f"later response from {start} on continues after it without it")  # fmt: skip
         shown = ((seen, f"a batch at {base}" if batch.written is None else f"base_offset {base}"),
                  (witness, f"from {start}: a batch at {hole.last + 1}, none at {base}"))  # fmt: skip

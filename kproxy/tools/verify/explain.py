@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from kproxy.base.errors import RecordsError
+from kproxy.base.errors import RecordsError, plural
 from kproxy.protocol.records import Batch, decode
 from kproxy.protocol.records.record import least_size
 from kproxy.protocol.table.api_keys import CREATE_TOPICS, METADATA, PRODUCE
@@ -19,7 +19,7 @@ from kproxy.record.exchange import ObservedExchange
 from kproxy.record.filters import EventView
 
 from .facts import PartitionPlace
-from .finding import BatchInQuestion, Finding, Verdict, number_of
+from .finding import BatchInQuestion, Finding, Verdict
 from .read_exchange import BrokerNames, ReadExchange
 from .reading import FactReader, witness_of
 from .verifier import VerifiedExchange
@@ -170,7 +170,7 @@ def differences(before: Sequence[SeenRecord], after: Sequence[SeenRecord]) -> It
     """Yield the differences between the records `before` and `after`, in words."""
     was, now = [one.content for one in before], [one.content for one in after]
     if was == now:
-        same, shift = number_of(len(before), "record"), shifted(before, after)
+        same, shift = plural(len(before), "record"), shifted(before, after)
         if shift:
             yield f"shifted by {shift:+d}: the same {same} at other offsets"
         else:
@@ -179,7 +179,7 @@ def differences(before: Sequence[SeenRecord], after: Sequence[SeenRecord]) -> It
     counted = Counter(was), Counter(now)
     missing, added = counted[0] - counted[1], counted[1] - counted[0]
     if not missing and not added:
-        yield f"reordered: the same {len(was)} records, in another order"
+        yield f"reordered: the same {plural(len(was), 'record')}, in another order"
         return
     others = []
     if len(was) == len(now):
@@ -215,7 +215,7 @@ def listed(what: str, records: Sequence[SeenRecord], counted: Counter[RecordCont
             left[one.content] -= 1
             named.append(f"{one.offset} ({shown(one.key)}, {size(one.value)})")
     more = f" and {total - len(named)} more" if total > len(named) else ""
-    yield f"{what}: {number_of(total, 'record')}, at {', '.join(named)}{more}"
+    yield f"{what}: {plural(total, 'record')}, at {', '.join(named)}{more}"
 
 
 def changed(one: SeenRecord, other: SeenRecord) -> str:
@@ -233,4 +233,4 @@ def shown(key: bytes | None) -> str:
 
 def size(value: bytes | None) -> str:
     # Values are user data, so the report has their lengths only.
-    return "no value" if value is None else number_of(len(value), "byte")
+    return "no value" if value is None else plural(len(value), "byte")

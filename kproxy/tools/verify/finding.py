@@ -150,10 +150,3 @@ class Verdict:
         """Remove the other findings, and count them."""
         self.not_shown.update(one.check for one in self.findings if not wanted(one))
         self.findings = [one for one in self.findings if wanted(one)]
-
-
-def number_of(count: int, noun: str) -> str:
-    """Return a count with its noun, which is in the plural unless the count is 1."""
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count:,} {noun}es" if noun.endswith("ch") else f"{count:,} {noun}s"

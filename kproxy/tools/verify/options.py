@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
-from kproxy.base.errors import InputError, KproxyError
+from kproxy.base.errors import InputError, KproxyError, plural
 from kproxy.base.terminal import in_line
 from kproxy.rules.values.quantities import parse_duration
 
-from .finding import LEVELS, Finding, FindingLevel, RecordView, Verdict, checks, number_of
+from .finding import LEVELS, Finding, FindingLevel, RecordView, Verdict, checks
 
 MEMORY = 1 << 30
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")  # names that brokers accept
@@ -147,9 +147,7 @@ class FailOn:
         failing = Counter((one.level, one.check) for one in verdict.findings if self.fails(one))
         verdict.exit_code = int(bool(failing))
         if failing:
-            found = "; ".join(
-                f"{number_of(count, f'{one} finding')} of {name}" for (one, name), count in failing.items()
-            )
+            found = "; ".join(f"{plural(count, f'{one} finding')} of {name}" for (one, name), count in failing.items())
             names = dict.fromkeys(check for _, check in failing)
             own, of_all = self.own(names), any(self.levels[check] == self.level for check in names)
             verdict.reason = f"{found} (--fail-on {','.join([self.level, *own] if of_all else own)})"
@@ -157,7 +155,7 @@ class FailOn:
             other = len(self.own(self.levels))
             verdict.reason = f"no finding of --fail-on {self.level}"
             if other:
-                verdict.reason += f", with another level for {other} checks"
+                verdict.reason += f", with another level for {plural(other, 'check')}"
         shown = LEVELS.index(level)
         verdict.keep(lambda one: self.fails(one) or LEVELS.index(one.level) <= shown)
 

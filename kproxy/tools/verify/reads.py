@@ -10,6 +10,7 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from kproxy.base.bounded_map import BoundedMap
+from kproxy.base.errors import plural
 
 from .facts import (
     LAST_OFFSET,
@@ -26,7 +27,7 @@ from .facts import (
     ReadFact,
     Witness,
 )
-from .finding import BatchInQuestion, number_of
+from .finding import BatchInQuestion
 from .history_check import CheckState, HistoryCheck, handles
 from .partition import SeenMarker
 
@@ -60,8 +61,8 @@ class AnswersCheck(HistoryCheck):
             end = max(end, batch.last)
             count = batch.identity.records
             if count != batch.delta + 1 and not batch.marker:
-                has = number_of(count, "record")
-                says = f"the batch at offset {batch.base} has {has} for {number_of(batch.delta + 1, 'offset')}"
+                has = plural(count, "record")
+                says = f"the batch at offset {batch.base} has {has} for {plural(batch.delta + 1, 'offset')}"
                 doubts = ("compaction",) if count <= batch.delta else ()
                 shown = read.witness, f"{has} from {batch.base} to {batch.last}"
                 self.report("thinned-batch", read.place, says, shown, doubts=doubts, batch=question, any_age=True)

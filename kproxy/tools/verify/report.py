@@ -15,10 +15,11 @@ from html import escape
 from typing import Any
 
 from kproxy.base.distribution import own_version
+from kproxy.base.errors import plural
 from kproxy.base.terminal import StyledLine, in_line, stable_ids
 
 from .facts import Witness
-from .finding import LEVELS, Evidence, Finding, FindingLevel, Verdict, number_of
+from .finding import LEVELS, Evidence, Finding, FindingLevel, Verdict
 
 SCHEMA = "kproxy.verify/1"  # only grows
 WIDTH = 120
@@ -78,16 +79,16 @@ def report_lines(verdict: Verdict, title: str, most: int = MOST_SHOWN) -> Iterat
 
 
 def size_text(verdict: Verdict) -> str:
-    return f"{number_of(verdict.exchanges, 'exchange')} of {number_of(verdict.connections, 'connection')}"
+    return f"{plural(verdict.exchanges, 'exchange')} of {plural(verdict.connections, 'connection')}"
 
 
 def checked(counts: Mapping[str, int]) -> str:
     writes, read = counts.get("acknowledged writes", 0), counts.get("read afterwards", 0)
     some = "all of them" if read == writes else f"{read:,} of them"
-    parts = [f"{number_of(writes, 'acknowledged write')}{f', {some} read afterwards' if writes else ''}"]
+    parts = [f"{plural(writes, 'acknowledged write')}{f', {some} read afterwards' if writes else ''}"]
     groups = counts.get("groups", 0)
-    of_groups = f" of {number_of(groups, 'group')}" if groups else ""
-    parts.append(f"{number_of(counts.get('commits', 0), 'commit')}{of_groups}")
+    of_groups = f" of {plural(groups, 'group')}" if groups else ""
+    parts.append(f"{plural(counts.get('commits', 0), 'commit')}{of_groups}")
     for name, count in counts.items():
         if name not in COMBINED_COUNTS:
             parts.append(f"{count:,} {name.removesuffix('s') if count == 1 else name}")
@@ -97,8 +98,8 @@ def checked(counts: Mapping[str, int]) -> str:
 def conclusion(verdict: Verdict) -> str:
     levels = Counter(finding.level for finding in verdict.findings)
     found = ", ".join(f"{levels[level]} {level}" for level in LEVELS if levels[level])
-    result = f"{number_of(len(verdict.findings), 'finding')} ({found})" if found else "nothing found"
-    hidden, names = number_of(verdict.not_shown.total(), "finding"), ", ".join(sorted(verdict.not_shown))
+    result = f"{plural(len(verdict.findings), 'finding')} ({found})" if found else "nothing found"
+    hidden, names = plural(verdict.not_shown.total(), "finding"), ", ".join(sorted(verdict.not_shown))
     below = f"; {hidden} below --level: {names}" if names else ""
     return f"{result}; clean: {', '.join(verdict.clean) or 'none'}{below}"
 

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from kproxy.base.bounded_map import BoundedMap
+from kproxy.base.errors import plural
 
 from .candidate import SHORTEST_EXPIRY, Candidate, candidate_of
 from .facts import (
@@ -241,7 +242,7 @@ class SequenceGapsCheck(HistoryCheck):
             for gap in known.gaps:
                 following = (gap.first + gap.count) % SEQUENCES
                 says = (f"producer {producer_id}, epoch {gap.epoch}: sequence {following} was accepted, and no "
-                        f"accepted batch has the {gap.count} sequences from {gap.first} on")  # fmt: skip
+                        f"accepted batch has {plural(gap.count, 'sequence')} from {gap.first} on")  # fmt: skip
                 shown = (gap.before, "the last batch before"), (gap.after, f"sequence {following}")
                 doubts = "restart", "unseen", "anew"
                 yield candidate_of("sequence-gap", place, says, *shown, level="suspect", doubts=doubts)

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from kproxy.base.bounded_map import BoundedMap
+from kproxy.base.errors import plural
 from kproxy.protocol.records.entry import CODEC, DELETE_HORIZON, LOG_APPEND_TIME
 
 from .candidate import Candidate, candidate_of
 from .facts import ALL_REPLICAS, BatchFact, PartitionPlace, ReadFact, Witness, WriteFact
-from .finding import BatchInQuestion, number_of
+from .finding import BatchInQuestion
 from .history_check import CheckState, HistoryCheck, handles
 from .partition import BatchCopies, KnownBatch, PartitionHistory, StoredIdentity
 
@@ -188,7 +189,7 @@ class StoredBatchesCheck(HistoryCheck):
                 (one, "[no answer]" if one.ended is None else "answered") for one in copies.sends[:MOST_SHOWN_SENDS]
             ]
             shown += [(one, f"brings it, at {offsets}") for one in copies.reads]
-            says = (f"a batch of {number_of(identity.records, 'record')} is at offsets {offsets}: "
+            says = (f"a batch of {plural(identity.records, 'record')} is at offsets {offsets}: "
                     f"sent {times(sends)}, acknowledged {times(copies.acknowledged)}")  # fmt: skip
             hint, software = "", copies.sends[0].software
             if doubts[0] == "intent" and newest >= 0:
@@ -322,7 +323,7 @@ class SentBatchesCheck(HistoryCheck):
             shown, numbers = [(refused, "refused"), *shown], [(refused.number, None), *numbers]
             why = "its write had received an error that excludes that it was stored"
             doubts = ["unseen", "anew", *["earlier"] * earlier]
-        says = f"a batch of {number_of(batch.identity.records, 'record')} was read at offset {batch.base}, and {why}"
+        says = f"a batch of {plural(batch.identity.records, 'record')} was read at offset {batch.base}, and {why}"
         question = BatchInQuestion(place, numbers)
         return candidate_of(check, place, says, *shown, doubts=doubts, batch=question)
 
@@ -348,7 +349,7 @@ def times(count: int) -> str:
 
 def spelled(batch: BatchFact, *, verb: str) -> str:
     place = f"{batch.base} to {batch.last}" if batch.delta else str(batch.base)
-    return f"{verb} at {place}: {number_of(batch.identity.records, 'record')}, checksum {batch.identity.crc:08x}"
+    return f"{verb} at {place}: {plural(batch.identity.records, 'record')}, checksum {batch.identity.crc:08x}"
 
 
 def alike(known: BatchFact, batch: BatchFact) -> bool:

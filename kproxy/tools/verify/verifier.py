@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from kproxy.base.bounded_map import BoundedMap
+from kproxy.base.errors import plural
 from kproxy.record.captures.pairs import BothSides
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.filters import EventView, ViewedEvent
@@ -215,7 +216,7 @@ class Verifier:
         incomplete = [part.text for part in (*self.terms.incomplete, *not_remembered(views))]
         incomplete += reading_remarks(self.terms, views, counts)
         if self.beyond:
-            incomplete.append(f"{self.beyond} exchanges are of other clusters than the first {MOST_CLUSTERS}")
+            incomplete.append(f"{plural(self.beyond, 'exchange')} of other clusters than the first {MOST_CLUSTERS}")
         verdict = Verdict(
             findings=found,
             clean=clean,

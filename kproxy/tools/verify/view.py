@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 
+from kproxy.base.errors import plural
+
 from .candidate import Candidate
 from .cluster import KnownServers
 from .commits import CommitsCheck
@@ -123,17 +125,14 @@ class ViewVerifier:
             return "records may have been written past the record, which only --assume-complete excludes"
         forgotten = self.forgotten(check)
         if forgotten:
-            return f"not all of it was remembered: {forgotten} entries were forgotten for want of memory"
+            return f"not all of it was remembered: {plural(forgotten, 'entry')} evicted for want of memory"
         if state.partitions.evicted and checks()[check].detail == "headers":
-            return (
-                f"compared with the newest batches only: {state.partitions.evicted} were forgotten for want of memory"
-            )
+            evicted = plural(state.partitions.evicted, "batch")
+            return f"compared with the newest batches only: {evicted} evicted for want of memory"
         if state.unread_markers and check in OF_MARKERS:
-            return f"the record does not tell which end {state.unread_markers} markers of transactions are"
+            return f"the end of {plural(state.unread_markers, 'transaction')} is not in the record"
         if state.recast and check == "inconsistent-offset" and not self.terms.records:
-            return (
-                f"{state.recast} batches are stored in another form than they were sent in, so that headers do not tell"
-            )
+            return f"{plural(state.recast, 'batch')} stored in another form than sent, so headers cannot be compared"
         return ""
 
     def take(self, time: float, facts: list[Fact], *, over: bool = True) -> None:
@@ -222,7 +221,7 @@ def reading_remarks(terms: VerifyTerms, views: Sequence[ViewVerifier], counts: S
     remarks = [part.text for side in counts for part in not_read(side)]
     late = max((view.order.late for view in views), default=0)
     if late:
-        remarks.append(f"{late} exchanges came more than ten seconds late, as with clocks that go back")
+        remarks.append(f"{plural(late, 'exchange')} came more than ten seconds late, as with clocks that go back")
     if terms.clock.back:
         back = f"{terms.clock.back:.1f} s"
         remarks.append(
@@ -230,7 +229,7 @@ def reading_remarks(terms: VerifyTerms, views: Sequence[ViewVerifier], counts: S
         )
     dropped = sum(view.state.candidates.dropped + view.state.candidates.dropped_late for view in views)
     if dropped:
-        remarks.append(f"{dropped} findings at other places are not told")
+        remarks.append(f"{plural(dropped, 'finding')} at other places not shown")
     return remarks
 
 

@@ -313,7 +313,7 @@ def test_captures_are_started_stopped_and_saved(writing: FakeView, open_page: Op
 def test_a_file_is_opened_by_dropping_it(writing: FakeView, open_page: OpenPage) -> None:
     """It takes the place of what passes, its gaps are named, and closing it leads back."""
     source = {"source": "s1", "name": HOSTILE, "size": 9, "exchanges": 812, "written_by": "", "counts": {},
-              "missing": ["1448 bytes are missing in 1 places"], "since": "", "ttl_left": 3600.0}  # fmt: skip
+              "missing": ["1,448 bytes missing in 1 place"], "since": "", "ttl_left": 3600.0}  # fmt: skip
     opened = {"sources": [source], "most": 4, "live": True, "may_open": True}
     writing.answers["POST /api/sources"] = (201, source)
     page = open_page(writing.page)
@@ -325,7 +325,7 @@ def test_a_file_is_opened_by_dropping_it(writing: FakeView, open_page: OpenPage)
         for (const name of ["dragenter", "dragover", "drop"])
             dispatchEvent(new DragEvent(name, {dataTransfer: data, bubbles: true, cancelable: true}));
     }""")
-    page.wait_for_selector("text=1448 bytes are missing in 1 places")
+    page.wait_for_selector("text=1,448 bytes missing in 1 place")
     page.wait_for_selector(".stream.source")
     until(lambda: writing.changes[-1] == ("POST", "/api/sources?name=x.pcap", b"a capture"))
     assert any("source=s1" in path for path in writing.seen)

@@ -294,7 +294,7 @@ def test_a_capture_of_tcpdump_is_looked_into(shop: Shop, open_page: OpenPage, tm
         dispatchEvent(new DragEvent("drop", {dataTransfer: given, bubbles: true, cancelable: true}));
     }""", b64encode(data).decode())  # fmt: skip
     page.wait_for_selector(".stream.source")
-    page.wait_for_selector(".sources >> text=/bytes are missing in 1 place/")
+    page.wait_for_selector(".sources >> text=/bytes missing in 1 place/")
     page.wait_for_selector(".list [data-place] >> nth=3")
     page.keyboard.press("j")
     page.wait_for_selector(".hx .bytes")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from kproxy.tools.verify.finding import number_of
+from kproxy.base.errors import plural
 
 OUTCOMES = {
     "recovered": "all acknowledged records were stored once and read once, and the program received no error",
@@ -136,10 +136,10 @@ def mistakes(told: Told, stored: Stored) -> Iterator[tuple[str, str]]:
     if failed:
         there = sum(values[value] > 0 for value in failed)
         why = some(dict.fromkeys(error for _, error in told.failed))
-        yield "raised", f"{number_of(len(failed), 'write')} failed, of which {there} {verb(there, 'are')} stored: {why}"
+        yield "raised", f"{plural(len(failed), 'write')} failed, of which {there} {verb(there, 'are')} stored: {why}"
     unsaid = [value for value in told.sent if value not in acknowledged and value not in failed]
     if unsaid:
-        yield "hung", f"{number_of(len(unsaid), 'write')} had no result in {told.seconds:.0f} s ({some(unsaid)})"
+        yield "hung", f"{plural(len(unsaid), 'write')} had no result in {told.seconds:.0f} s ({some(unsaid)})"
     if told.errors:
         yield "raised", some(dict.fromkeys(told.errors))
 
@@ -168,13 +168,13 @@ def about_reads(told: Told, stored: Stored) -> Iterator[tuple[str, str]]:
 
 def these(things: Sequence[Any], noun: str, said: str) -> str:
     """Return a sentence about things, with the first few of them. `said` begins with a verb in the plural."""
-    plural, _, rest = said.partition(" ")
-    return f"{number_of(len(things), noun)} {verb(len(things), plural)} {rest} ({some(things)})"
+    word, _, rest = said.partition(" ")
+    return f"{plural(len(things), noun)} {verb(len(things), word)} {rest} ({some(things)})"
 
 
-def verb(count: int, plural: str) -> str:
+def verb(count: int, word: str) -> str:
     """Return a verb for so many, given for several."""
-    return {"are": "is", "were": "was"}[plural] if count == 1 else plural
+    return {"are": "is", "were": "was"}[word] if count == 1 else word
 
 
 def some(things: Any) -> str:

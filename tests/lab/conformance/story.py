@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kproxy.base.errors import plural
 from kproxy.base.terminal import in_line
 from kproxy.cli.exchange_input import Trouble, views
 from kproxy.record.filters import errors, topics
-from kproxy.tools.verify.finding import number_of
 from tests.lab.conformance.faults import general
 from tests.lab.conformance.judge import Recovery
 
@@ -75,7 +75,7 @@ def said(data: Any, topic: str) -> str:
     named = topics(data).split()
     own = [one for one in named if topic in one or one.startswith("group:")]
     others = len(named) - len(own)
-    return " ".join([*own, *([number_of(others, "other topic")] if others else [])])
+    return " ".join([*own, *([plural(others, "other topic")] if others else [])])
 
 
 def state_of(data: Any) -> str:
@@ -132,7 +132,7 @@ def shown(lines: Sequence[StoryLine]) -> list[Row]:
         chosen = [number for number, line in enumerate(lines) if not line.good]
     rows = [row(lines[number], lines[0].at) for number in chosen[: BEFORE + 1 + AFTER]]
     if len(lines) > len(rows):
-        rows.append([f"… {number_of(len(lines), 'exchange')} in all, {len(marks)} with the fault"])
+        rows.append([f"… {plural(len(lines), 'exchange')} in all, {len(marks)} with the fault"])
     return rows
 
 

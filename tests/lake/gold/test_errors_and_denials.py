@@ -41,7 +41,7 @@ def test_errors_are_told_by_kind_and_by_what_they_are_of(answer):
         ],
     )
 
-    names = ("kind", "what", "api", "error", "responder", "topic", "count")
+    names = ("kind", "scope", "api", "error", "responder", "topic", "count")
     assert {
         ("authorization", "request", "Produce", "TOPIC_AUTHORIZATION_FAILED", "broker", None, 1),
         ("authorization", "request", "Produce", "TOPIC_AUTHORIZATION_FAILED", "kproxy", None, 1),

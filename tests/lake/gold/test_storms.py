@@ -14,7 +14,7 @@ def test_the_worst_minute_is_mentioned(answer):
     ]
     rows = answer("storms", connections=opened, requests=asked)
 
-    names = ("client_address", "what", "storm", "peak_per_minute", "mean_per_minute", "total", "minutes")
+    names = ("client_address", "activity", "storm", "peak_per_minute", "mean_per_minute", "total", "minutes")
     assert {
         ("10.0.0.1", "connections", False, 59, 30.0, 60, 2),
         ("10.0.0.2", "Metadata", True, 300, 152.5, 305, 2),

@@ -54,9 +54,9 @@ if EVERYTHING:  # Spark starts as a process of its own
         command += ["--from", str(audit.path)]
         command += ["--lake", str(tmp_path / "lake"), "--master", "local[1]"]
         with (tmp_path / "told").open("w") as told, subprocess.Popen(command, stderr=told) as process:
-            until(lambda: "1 events in" in (tmp_path / "told").read_text(), 300)
+            until(lambda: "1 event in" in (tmp_path / "told").read_text(), 300)
             process.send_signal(signal.SIGINT)
             code = process.wait(120)
 
         text = (tmp_path / "told").read_text()
-        assert (code, "bronze: 1 batches, 1 lines, 0 of them corrupt" in text) == (0, True), text
+        assert (code, "bronze: 1 batch, 1 line, 0 corrupt" in text) == (0, True), text

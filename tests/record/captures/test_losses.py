@@ -50,7 +50,7 @@ def test_older_connection_is_marked_and_its_response_passed_over(tmp_path: Path)
     counts = capture.counts
     assert (counts.older, counts.earlier, counts.strangers, counts.exchanges) == (1, 1, 0, 1)
     (loss,) = [*losses(capture), *noted_losses(capture)]
-    assert loss.text == "1 connections are older than it; 1 responses to earlier requests were passed over"
+    assert loss.text == "1 connection older than it; 1 response to earlier requests passed over"
     assert (loss.apis, loss.within) == ({"Metadata", "Produce"}, frozenset())
 
 
@@ -119,7 +119,7 @@ def test_requests_under_way_at_the_end_are_told_by_api(tmp_path: Path) -> None:
 
     file = ended(tmp_path / "c", metadata(1), loop=add)
     (loss,) = noted_losses(read(tmp_path / "c"))
-    assert loss.text == "3 requests were under way at its end (1 Fetch, 2 Produce)"
+    assert loss.text == "3 requests in flight at its end (1 Fetch, 2 Produce)"
     assert (loss.apis, loss.within, file.stopped) == ({"Fetch", "Produce"}, frozenset(), "max_exchanges")
 
 
@@ -197,7 +197,7 @@ def test_gap_is_told_with_its_time_and_the_apis_of_its_connection(tmp_path: Path
     del blocks[packets[1]]
     path.write_bytes(b"".join(blocks))
     capture = read(path)
-    gap = next(loss for loss in losses(capture) if "bytes are missing" in loss.text)
+    gap = next(loss for loss in losses(capture) if "bytes missing" in loss.text)
     assert gap.within == {"Produce"}
     assert gap.apis is None
     assert " from 00:16:4" in gap.text

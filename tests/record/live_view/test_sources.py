@@ -234,7 +234,7 @@ def test_gaps_of_tcpdump_are_named(tmp_path: Path) -> None:
 
     assert result.problem == ""
     assert 0 < result.exchanges < 8 or result.counts["gaps"]
-    assert any("bytes are missing in 1 places" in text for text in result.missing), result.missing
+    assert any("bytes missing in 1 place" in text for text in result.missing), result.missing
     spool.close()
 
 

@@ -83,7 +83,7 @@ def test_the_text_says_what_was_done_and_found() -> None:
     assert text_of(exploration()).splitlines() == [
         "tests/test_copy.py::test_copy EXPLORED",
         "  learned      3 kinds of exchanges, 7 stable places, in 2 runs",
-        "  explored     4 runs in 43 s, 8 side by side: 2 FAILED, 1 passed, 1 not exercised, 1,987 plans are left",
+        "  explored     4 runs in 43 s, 8 side by side: 2 FAILED, 1 passed, 1 not exercised, left: 1,987 plans",
         "  covered      2 of 2 faults",
         "  FAILED  AssertionError: lost 3 (2 runs, first in run 2)",
         "    Produce #1: the answer is lost",
@@ -123,7 +123,7 @@ def test_what_is_uncertain_is_said() -> None:
     assert "not shrunk: time was up" in text
     assert "nothing is left" in text
     assert "JoinGroup: answer lost" in text
-    assert "3 plans for which there was no room" in text
+    assert "3 plans without room" in text
     assert "note: interrupted" in text
     finding.controls = (5, 5)
     assert "not the faults: it fails in 5 of 5 runs without any" in text_of(result)

@@ -179,7 +179,7 @@ def test_clusters_share_the_memory() -> None:
     alone = Verifier(VerifyTerms(view="clients", memory=1 << 30))
     alone.take_event(told.data)
     assert most <= alone.views[0].state.partitions.most
-    assert "4 exchanges are of other clusters than the first 16" in verifier.verdict().incomplete
+    assert "4 exchanges of other clusters than the first 16" in verifier.verdict().incomplete
 
 
 @pytest.mark.parametrize("case", [case for case in cases() if case.level is None], ids=lambda case: case.name)

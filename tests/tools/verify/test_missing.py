@@ -127,7 +127,7 @@ def test_capture_of_live_traffic_has_clean_checks(tmp_path: Path) -> None:
     assert LOGS | {"lost-commit"} <= set(verdict["clean"])
     assert verdict["not_checked"]["answer-order"] == "kproxy closes such connections"
     (sentence,) = verdict["incomplete"]
-    assert sentence.endswith("older than it; 1 responses to earlier requests were passed over")
+    assert sentence.endswith("older than it; 1 response to earlier requests passed over")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_capture_of_live_traffic_has_clean_checks(tmp_path: Path) -> None:
     [
         (dropped, {"lost-commit"}, "no time for 2 exchanges (2 OffsetCommit)"),
         (died, set(), "workers ended before it"),
-        (under_way, set(), "1 requests were under way at its end (1 Fetch)"),
+        (under_way, set(), "1 request in flight at its end (1 Fetch)"),
     ],
 )
 def test_note_in_the_capture_leaves_open_what_it_names(

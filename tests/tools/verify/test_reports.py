@@ -80,14 +80,14 @@ def test_nothing_found() -> None:
     """Is said in as few words, and what could not be checked in as many as it needs."""
     found = verdict(
         not_checked={"aborted-read": "nothing of it", "order": "frames are cut", "lost-commit": "nothing of it"},
-        incomplete=["12 bytes are missing in 2 places"],
+        incomplete=["12 bytes missing in 2 places"],
         counts={"acknowledged writes": 2, "read afterwards": 1, "commits": 1, "transactions": 1},
     )
     assert (
         report_text(found, "x")
         == """\
 x: 63 exchanges of 10 connections, not all of it could be read:
-missing   12 bytes are missing in 2 places
+missing   12 bytes missing in 2 places
 checked   2 acknowledged writes, 1 of them read afterwards · 1 commit · 1 transaction
 nothing found; clean: lost-write, order
 not checked: aborted-read, lost-commit (nothing of it); order (frames are cut)"""

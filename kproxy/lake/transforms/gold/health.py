@@ -118,7 +118,7 @@ CLIENT_LATENCY = latency_by("cluster", "client_id", "principal", "software_name"
 
 ERRORS_AND_DENIALS_PARTIAL = Partial(
     keys=(
-        *("cluster", "what", "kind", "api", "error", "responder"),
+        *("cluster", "scope", "kind", "api", "error", "responder"),
         *("client_id", "principal", "client_address", "topic"),
     ),
     measures={"first_seen": FIRST, "last_seen": LAST, "count": TOTAL},
@@ -149,7 +149,7 @@ def error_kind() -> Column:
     """Return the kind of an error by its name: authentication, authorization, cut off or other."""
     error = F.col("error")
     return (
-        F.when((F.col("what") == "connection") | error.isin(*AUTHENTICATION), "authentication")
+        F.when((F.col("scope") == "connection") | error.isin(*AUTHENTICATION), "authentication")
         .when(error.endswith("AUTHORIZATION_FAILED"), "authorization")
         .when(error.isin(*CUT_OFF), "cut off")
         .otherwise("other")
@@ -161,13 +161,13 @@ def failed_requests(totals: DataFrame) -> DataFrame:
     cut_off = F.when(F.col("outcome").isin(*CUT_OFF), F.col("outcome"))
     named = totals.select("*", F.coalesce("error", cut_off).alias("told")).drop("error")
     bad = named.where(F.col("told").isNotNull()).withColumnRenamed("told", "error")
-    return bad.select(*_ERROR_ROW, F.lit("request").alias("what"), "api", F.col("error_by").alias("responder"))
+    return bad.select(*_ERROR_ROW, F.lit("request").alias("scope"), "api", F.col("error_by").alias("responder"))
 
 
 def failed_partitions(totals: DataFrame) -> DataFrame:
     bad = totals.where(F.col("error").isNotNull())
     by = F.col("error_by").alias("responder")
-    return bad.select(*_ERROR_ROW, F.lit("partition").alias("what"), "api", "topic", by)
+    return bad.select(*_ERROR_ROW, F.lit("partition").alias("scope"), "api", "topic", by)
 
 
 def failed_commits(rows: DataFrame) -> DataFrame:
@@ -176,7 +176,7 @@ def failed_commits(rows: DataFrame) -> DataFrame:
         "*", F.lit(1).alias("count"), *[F.col("time").alias(name) for name in ("first_seen", "last_seen")]
     )
     by = F.coalesce("error_by", F.lit("broker")).alias("responder")
-    return timed.select(*_ERROR_ROW, F.lit("partition").alias("what"), "api", "topic", by)
+    return timed.select(*_ERROR_ROW, F.lit("partition").alias("scope"), "api", "topic", by)
 
 
 def failed_connections(rows: DataFrame) -> DataFrame:
@@ -184,7 +184,7 @@ def failed_connections(rows: DataFrame) -> DataFrame:
     timed = bad.select(
         "*", F.lit(1).alias("count"), *[F.col("time").alias(name) for name in ("first_seen", "last_seen")]
     )
-    return timed.select(*_ERROR_ROW, F.lit("connection").alias("what"))
+    return timed.select(*_ERROR_ROW, F.lit("connection").alias("scope"))
 
 
 def errors_and_denials_combine(partials: DataFrame) -> DataFrame:
@@ -196,7 +196,7 @@ ERRORS_AND_DENIALS = AnswerTransforms(ERRORS_AND_DENIALS_PARTIAL, errors_and_den
 
 
 STORMS_PARTIAL = Partial(
-    keys=("cluster", "client_address", "what"), measures={"total": TOTAL, "minutes": TOTAL, "peak": PEAK}
+    keys=("cluster", "client_address", "activity"), measures={"total": TOTAL, "minutes": TOTAL, "peak": PEAK}
 )
 
 STORM = {"connections": 60, "Metadata": 300, "ApiVersions": 300, "FindCoordinator": 300}
@@ -208,10 +208,10 @@ def storms_daily(bases: Bases) -> DataFrame:
     """Count by address and kind: events, minutes, and the worst minute."""
     opened = bases.connections.where(F.col("action") == "open").drop("action")
     connections = opened.groupBy(
-        "dt", "cluster", "client_address", F.lit("connections").alias("what"), minute().alias("minute")
+        "dt", "cluster", "client_address", F.lit("connections").alias("activity"), minute().alias("minute")
     ).agg(F.count(F.lit(1)).alias("count"))
     starting = bases.minutes.where(F.col("api").isin(*STORM_APIS))
-    requests = starting.select("dt", "cluster", "client_address", F.col("api").alias("what"), "minute", "count")
+    requests = starting.select("dt", "cluster", "client_address", F.col("api").alias("activity"), "minute", "count")
     by_minute = connections.unionByName(requests)
     summed = by_minute.groupBy("dt", *STORMS_PARTIAL.keys).agg(
         F.sum("count").alias("total"),
@@ -238,7 +238,7 @@ def storms_combine(partials: DataFrame) -> DataFrame:
 def storm_threshold() -> Column:
     """Return the count per minute that is a storm of this kind."""
     entries = [F.lit(part) for entry in STORM.items() for part in entry]
-    return F.element_at(F.create_map(*entries), F.col("what"))
+    return F.element_at(F.create_map(*entries), F.col("activity"))
 
 
 STORMS = AnswerTransforms(STORMS_PARTIAL, storms_daily, storms_combine)

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from kproxy.app.config.document import Config
-from kproxy.base.errors import DecodeError, RecordsError, WireError
+from kproxy.base.errors import DecodeError, RecordsError, WireError, plural
 from kproxy.protocol.records import Batch, Entry, entries
 from kproxy.protocol.records.entry import RecordsDigest
 from kproxy.protocol.table import errors as error_codes
@@ -181,7 +181,7 @@ def story_of(exchanges: Sequence[SeenExchange]) -> Iterator[str]:
     for one in exchanges[:half] if cut else exchanges:
         yield line_of(one, began)
     if cut:
-        yield f"… {len(exchanges) - 2 * half} others …"
+        yield f"… {plural(len(exchanges) - 2 * half, 'other')} …"
         for one in exchanges[-half:]:
             yield line_of(one, began)
 
@@ -325,7 +325,7 @@ def delete_topics_of_runs(job: RunJob) -> ChildAnswer:
         left = delete_topics(engine.own_bootstrap_servers, is_over)
     except Exception as error:  # noqa: BLE001  # of the client library, too; the runs are over, and that is all
         left = [f"{type(error).__name__}: {error}"]
-    return broken(job.plan, "; ".join(left[:3]) + (f"; and {len(left) - 3} others" if len(left) > 3 else ""))
+    return broken(job.plan, "; ".join(left[:3]) + (f"; and {plural(len(left) - 3, 'other')}" if len(left) > 3 else ""))
 
 
 def raised_error(error: BaseException, where: str = "", line: str = "") -> RaisedError:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kproxy.base.errors import DecodeError, RecordsError
+from kproxy.base.errors import DecodeError, RecordsError, plural
 from kproxy.protocol import Message
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table import layout, schema
@@ -117,7 +117,9 @@ def shown(value: Any, is_error: bool = False) -> str:
             return f"{value[1]} or less" if value[0] <= -LARGEST else f"{value[0]} to {value[1]}"
         case bytes() | bytearray() | memoryview():
             data = bytes(value)
-            return f"{len(data)} bytes: {data[:SHOWN].hex(' ')}{' …' if len(data) > SHOWN else ''}".rstrip(": ")
+            return f"{plural(len(data), 'byte')}: {data[:SHOWN].hex(' ')}{' …' if len(data) > SHOWN else ''}".rstrip(
+                ": "
+            )
         case str():
             return f'"{value}"'
         case dict():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 from uuid import UUID
 
-from kproxy.base.errors import DecodeError
+from kproxy.base.errors import DecodeError, plural
 from kproxy.protocol import Message, decode_request, decode_response
 from kproxy.protocol.framing import REQUEST_BEGINS
 from kproxy.protocol.table.api_keys import PRODUCE
@@ -82,7 +82,7 @@ class Piece:
 
     def __str__(self) -> str:
         message = self.maybe_message()
-        return f"{len(self.data)} bytes" if message is None else f"a {called(message)}"
+        return plural(len(self.data), "byte") if message is None else f"a {called(message)}"
 
 
 def called(message: Message) -> str:

@@ -4,12 +4,14 @@ import dataclasses
 import os
 import re
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import pytest
 
 from kproxy.lake.gold_tables import answer_named
+from kproxy.lake.report import page as page_module
 from kproxy.lake.report.charts import Chart, bars, label
-from kproxy.lake.report.page import coded, page
+from kproxy.lake.report.page import coded, page, write_report
 from kproxy.lake.report.report_builder import (
     AnswerReport,
     Headline,
@@ -52,15 +54,15 @@ def report(name=HOSTILE, rows=1):
 def test_names_cannot_become_html():
     """A page of hostile names has the same tags as one of ordinary names, and nothing that loads or runs."""
     hostile, ordinary = Tags(), Tags()
-    hostile.feed(page(report(), Period()))
-    ordinary.feed(page(report("orders"), Period()))
+    hostile.feed(page(report()))
+    ordinary.feed(page(report("orders")))
 
     assert (ordinary.count, []) == (hostile.count, hostile.suspicious)
 
 
 def test_the_page_is_one_file_that_loads_nothing():
     """Its policy forbids it, and there is no address in it outside of Plotly's own code."""
-    text = page(report(), Period())
+    text = page(report())
     without_library = re.sub(r"<script>/\*\*.*?</script>", "", text, flags=re.DOTALL)
 
     assert "default-src 'none'" in text and "connect-src" not in text
@@ -70,7 +72,7 @@ def test_the_page_is_one_file_that_loads_nothing():
 
 def test_rows_that_are_left_out_are_counted():
     """With the table where all of them are."""
-    text = page(report(rows=2), Period())
+    text = page(report(rows=2))
 
     assert "2 of 7 rows, 5 left out; all are in <code>gold/topic_producers</code>" in text
 
@@ -94,13 +96,16 @@ def test_code_in_texts():
     assert "a <code>b&lt;</code> &lt;c" == str(coded("a `b<` <c"))
 
 
-def test_a_report_of_nothing_says_so_and_how_to_fill_it():
-    """Without a day of gold, and with days outside of the period; it is small, since nothing is drawn."""
+def test_report_without_days_prints_the_reason_and_writes_no_page(tmp_path, capsys, monkeypatch):
+    """An empty lake has no days."""
     empty = AnswerReport(Overview((), "", "", (), (), ()), ())
-    text = page(empty, Period())
+    monkeypatch.setattr(page_module, "build_report", lambda *arguments, **options: empty)
+    write_report(SimpleNamespace(), Period(), tmp_path / "report.html")
 
-    assert "There is nothing to report: the gold tables are empty; fill them with `kproxy audit run`." in text
-    assert len(text) < 20_000
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "There is nothing to report: the gold tables are empty; fill them with `kproxy audit run`." in printed
+    assert printed.endswith("report.html: not written")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -112,7 +117,7 @@ def test_page_and_charts_follow_the_colour_scheme(tmp_path, scheme):
     drawn = Chart("Topics.", lambda _: bars([("orders", 7.0)], "records")).draw(None)
     charted = dataclasses.replace(section, chart=drawn, chart_text="Topics.")
     file = tmp_path / "report.html"
-    file.write_text(page(dataclasses.replace(report(), sections=(charted,)), Period()))
+    file.write_text(page(dataclasses.replace(report(), sections=(charted,))))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--disable-gpu"])
         shown = browser.new_page(color_scheme=scheme)

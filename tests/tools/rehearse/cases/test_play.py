@@ -222,7 +222,7 @@ tests:
     at = "topic_data[0].partition_data[0].records"
     assert [tuple(one) for one in failure.differences] == [
         (f"{at}.compression", '"zstd"', '"gzip"'),
-        (f"{at}[1].value", "1 bytes: 63", "1 bytes: 62"),
+        (f"{at}[1].value", "1 byte: 63", "1 byte: 62"),
     ]
 
 
