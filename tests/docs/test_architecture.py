@@ -42,7 +42,9 @@ MODULES = sorted((ROOT / "kproxy").rglob("*.py"))
 MODULE = re.compile(r"(?<![\w./])((?:\w+/)*\w+\.py)\b")
 DOTTED = re.compile(r"`(?:kproxy\.)?([a-z_]+(?:\.[A-Za-z_]+)+)`")
 TOP = {path.stem for path in (ROOT / "kproxy").iterdir() if path.name[0] != "_"}
-FILE_NAMES = {path.name for folder in ("kproxy", "tests", "docs") for path in (ROOT / folder).rglob("*.py")}
+FILE_NAMES = {path.name for folder in ("kproxy", "tests", "docs") for path in (ROOT / folder).rglob("*.py")} | {
+    path.name for path in ROOT.glob("*.py")
+}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.stem))
