@@ -27,6 +27,8 @@ WORKFLOWS = {path.name: path for path in sorted((GITHUB / "workflows").iterdir()
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 PAGE = ROOT / "docs" / "ci.md"
 MAKEFILE = (ROOT / "Makefile").read_text()
+PYTHON = str(Path(sys.base_prefix, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}"))
+"""Without the packages of the tests."""
 SCHEMAS = {
     "github-workflows": sorted(WORKFLOWS.values()),
     "github-actions": [ROOT / "action.yml"],
@@ -71,8 +73,11 @@ def test_workflow_steps_run_make_verbs_only() -> None:
 def test_actions_are_pinned_by_commit_with_version() -> None:
     """Each action at one commit in all files, with the version of that commit as a comment."""
     pins: dict[str, set[tuple[str, str]]] = {}
+    own = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"].get("kproxy", {}).get("home", "none")
     for path in (*WORKFLOWS.values(), ROOT / "action.yml", PAGE):
         for used in re.findall(r"\buses: (?!\./)(.*)$", path.read_text(), re.MULTILINE):
+            if used.partition("@")[0] == own.partition("//")[2].partition("/")[2]:
+                continue  # this repository's action, on its page
             pin = re.fullmatch(r"([\w-]+/[\w./-]+)@([0-9a-f]{40}) # (v\d+\.\d+\.\d+)", used)
             assert pin is not None, f"{path.name}: {used}"
             pins.setdefault(pin[1], set()).add((pin[2], pin[3]))
@@ -208,7 +213,7 @@ def test_chart_has_the_version_of_the_tag(tmp_path: Path) -> None:
         file = packed.extractfile("kproxy/Chart.yaml")
         assert file is not None and "kproxy/README.md" in packed.getnames()
         chart = yaml.safe_load(file.read())
-    assert yaml.safe_load(chart["annotations"]["artifacthub.io/images"])[0]["image"].endswith("kproxy:98.7.6")
+    assert yaml.safe_load(chart["annotations"]["artifacthub.io/images"])[0]["image"].endswith(":98.7.6")
 
 
 @pytest.mark.process
@@ -235,7 +240,7 @@ def test_pyz_runs_without_an_installation(tmp_path: Path) -> None:
     environment = {"PATH": os.environ["PATH"], "SHIV_ROOT": str(tmp_path / "unpacked"), "HOME": str(tmp_path)}
 
     def run(*words: str) -> str:
-        command = [sys._base_executable, "-I", str(file), *words]  # type: ignore[attr-defined]
+        command = [PYTHON, "-I", str(file), *words]
         ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
@@ -377,6 +382,53 @@ def test_action_passes_inputs_by_environment_only() -> None:
     used = set(re.findall(r"inputs\.([\w-]+)", (ROOT / "action.yml").read_text()))
     assert used == ACTION["inputs"].keys() == {"command", "args", "working-directory", "python"}
     assert ACTION["outputs"].keys() == {"sarif"}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("command", "arguments", "code", "printed"),
+    [
+        ("check", "rules/", 1, "::error file=rules/shop.yaml,line=1,"),
+        ("test", "rules/", 1, ""),
+        ("verify", "missing.pcapng", 2, "missing.pcapng"),
+        ("explore", "--help", 0, "Usage: kproxy explore"),
+        ("run", "--help", 2, "::error::expected command check, test, verify or explore, got run"),
+        (
+            "check",
+            "'rules/a good rule.yaml'\n$(touch${IFS}injected) ;touch${IFS}injected",
+            1,
+            "file=;touch${IFS}injected,",
+        ),
+    ],
+)
+def test_action_runs_one_command(tmp_path: Path, command: str, arguments: str, code: int, printed: str) -> None:
+    """With its exit code, annotations and a SARIF file, which explore lacks. Arguments are words, not a script."""
+    rules = tmp_path / "rules"
+    rules.mkdir()
+    (rules / "shop.yaml").write_text("rules: [{name: slow, kind: delay, dely: 1ms}]\n")
+    (rules / "a good rule.yaml").write_text("rules: [{name: slow, kind: delay, delay: 1ms}]\n")
+
+    found, output, sarif = run_action(tmp_path, command, arguments)
+
+    assert (found, printed in output) == (code, True), output
+    assert sarif is None if command in {"explore", "run"} else sarif is not None
+    assert sarif is None or code == 2 or yaml.safe_load(sarif.read_text())["version"] == "2.1.0"
+    assert not (tmp_path / "injected").exists()
+
+
+@pytest.mark.process
+@pytest.mark.deep
+@pytest.mark.timeout(900)
+def test_action_installs_kproxy_from_its_checkout(tmp_path: Path) -> None:
+    """In an environment of its own. Output `kproxy` is the path of the command."""
+    output = tmp_path / "output"
+    environment = {**os.environ, "PYTHON": PYTHON, "RUNNER_OS": "Linux", "RUNNER_TEMP": str(tmp_path),
+                   "GITHUB_ACTION_PATH": str(ROOT), "GITHUB_OUTPUT": str(output)}  # fmt: skip
+    words = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step("install")["run"]]
+    subprocess.run(words, cwd=tmp_path, env=environment, check=True)
+    program = output.read_text().strip().removeprefix("kproxy=")
+    done = subprocess.run([program, "--version"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"kproxy \d+\.\d+\.\d+\S*\n", done.stdout)
 
 
 @pytest.mark.process
