@@ -38,6 +38,14 @@ def tested_clients() -> str:
     return table(["client", "version", "Kafka", "features that the client lacks", "result through kproxy"], found)
 
 
+def profile_results() -> str:
+    """Return a row for each client that the matrix ran behind profiles: the steps that work behind each of them."""
+    text = (LAB / "matrix" / "RESULTS.md").read_text().partition("<!-- what make matrix found behind profiles -->")[2]
+    lines = [line for line in text.partition("<!-- end -->")[0].splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return table(rows[0], [row for row in rows[1:] if row[-1] != "not run"])
+
+
 def fault_outcomes() -> str:
     """Return a row for each client of the conformance runs: the number of faults with each outcome."""
     text = (LAB / "conformance" / "RESULTS.md").read_text()

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
@@ -27,12 +25,11 @@ from confluent_kafka.admin import (
 from kproxy.testing import one_request
 from kproxy.testing.kafka import Kafka
 from kproxy.testing.plugin import Proxies
-from kproxy.testing.process import ROOM, free_port_with_room
+from tests.support import service_profiles
 from tests.support.java_program import JavaError, JavaProgram
 from tests.support.raw_client import RawClient
 
-PROFILES = Path(__file__).parents[2] / "deploy" / "profiles"
-PRODUCE, API_VERSIONS, COUNT, SECONDS = 0, 18, 10, 30
+PRODUCE, API_VERSIONS, COUNT, SECONDS = 0, 18, 10, 60
 LONGEST = 1_046_528  # bytes of a request that Event Hubs accepts
 
 
@@ -114,20 +111,11 @@ def rejections(topic: str) -> dict[str, list[Any]]:
 
 def test_profiles_before_kafka_reject_as_the_services(kafka: Kafka, kproxy_process: Proxies, java: JavaProgram) -> None:
     """Java and librdkafka write and read through each profile, and receive its errors."""
-    ports = {name: free_port_with_room(ROOM) for name in EXPECTED}
-    config = {
-        "clusters": {"main": {"bootstrap": kafka.bootstrap("PROXIED").split(",")}},
-        "listeners": [{"name": name, "bind": f"127.0.0.1:{port}", "cluster": "main",
-                       "advertise": {"ports": f"{port + 1}-{port + ROOM}"}} for name, port in ports.items()],
-    }  # fmt: skip
-    rules = [
-        rule | {"match": rule.get("match", {}) | {"listener": name}}
-        for name in EXPECTED
-        for rule in yaml.safe_load((PROFILES / f"{name}.yaml").read_text())["rules"]
-    ]
-    proxy = kproxy_process(config=config, rules=rules)
-    with ThreadPoolExecutor(len(ports)) as pool:
-        checks = {name: pool.submit(check, name, f"127.0.0.1:{port}", java) for name, port in ports.items()}
+    options = service_profiles.options(kafka.bootstrap("PROXIED"))
+    proxy = kproxy_process(**options)
+    with ThreadPoolExecutor(len(EXPECTED)) as pool:
+        addresses = service_profiles.addresses(options)
+        checks = {name: pool.submit(check, name, address, java) for name, address in addresses.items()}
     assert {name: one.exception() for name, one in checks.items() if one.exception()} == {}
     assert proxy.samples("kproxy_requests_blocked_total") == []
 

@@ -26,6 +26,7 @@ BEGIN = "<!-- what make matrix found -->\n"
 COLUMNS = {"produce": "produce", "consume": "consume", "group": "groups", "transactions": "transactions",
            "admin": "admin", "brokers": "addresses"}  # fmt: skip
 WAYS = ("rename", "prefix")
+BEGIN_PROFILES = "<!-- what make matrix found behind profiles -->\n"
 
 
 def folder() -> Path:
@@ -44,6 +45,18 @@ def keep(client: str, broker: str, lines: Mapping[str, Any], verdicts: Mapping[s
         "verdicts": verdicts,
     }
     (folder() / f"{client} {broker}.json").write_text(json.dumps(finding))
+
+
+def keep_profiles(client: str, lines: Mapping[str, Any], verdicts: Mapping[str, Mapping[str, str]]) -> None:
+    """Keep what a client did behind each profile, and directly."""
+    folder().mkdir(parents=True, exist_ok=True)
+    finding = {
+        "client": client,
+        "version": lines.get("client", {}).get("version", "unknown"),
+        "day": f"{datetime.now(UTC):%Y-%m-%d}",
+        "profiles": verdicts,
+    }
+    (folder() / f"{client} profiles.json").write_text(json.dumps(finding))
 
 
 def cell(verdicts: Mapping[str, Mapping[str, str]], step: str) -> str:
@@ -91,6 +104,35 @@ def render(findings: list[Mapping[str, Any]], left: list[tuple[str, str]]) -> st
     return "\n".join(lines) + "\n"
 
 
+def profile_cell(verdicts: Mapping[str, str], direct: Mapping[str, str]) -> str:
+    """Return the steps that fail behind a profile and work directly; `all` if there are none."""
+    failed = [name for step, name in COLUMNS.items() if verdicts[step] not in {"yes", direct[step]}]
+    return f"all except {', '.join(failed)}" if failed else "all"
+
+
+def render_profiles(findings: list[Mapping[str, Any]]) -> str:
+    """Return the table of clients behind profiles, and the reasons of steps that fail there."""
+    names = sorted({name for finding in findings for name in finding["profiles"]} - {"direct"})
+    lines = [f"| {' | '.join(['client', 'version', *names])} |", "|" + "---|" * (len(names) + 2)]
+    notes = []
+    for finding in findings:
+        client, profiles = finding["client"], finding["profiles"]
+        cells = [profile_cell(profiles[name], profiles["direct"]) for name in names]
+        lines.append(f"| {' | '.join([client, finding['version'], *cells])} |")
+        notes += [
+            f"- {client}, {name}, {COLUMNS[step]}: {plain(one)}"
+            for name in names
+            for step, one in profiles[name].items()
+            if one not in {"yes", profiles["direct"][step]}
+        ]
+    left = [client for client in CLIENTS if client not in {finding["client"] for finding in findings}]
+    lines += [f"| {client} | |{' |' * (len(names) - 1)} not run |" for client in left]
+    days = " and ".join(sorted({finding["day"] for finding in findings}))
+    return (
+        "\n".join([*lines, "", f"By profile, found on {days}. Steps that fail:", "", *(notes or ["- nothing"])]) + "\n"
+    )
+
+
 def main() -> int:
     """Write the page; the exit code."""
     if sys.argv[1:] == ["--forget"]:
@@ -101,10 +143,15 @@ def main() -> int:
     if not findings:
         sys.stderr.write("the matrix has not been run: make matrix\n")
         return 1
+    profiles = sorted((one for one in findings if "profiles" in one), key=lambda finding: str(finding["client"]))
+    if profiles:
+        write_between(PAGE, BEGIN_PROFILES, render_profiles(profiles))
+    findings = [one for one in findings if "profiles" not in one]
     findings.sort(key=lambda finding: (finding["client"], [int(part) for part in finding["broker"].split(".")]))
     done = {(finding["client"], finding["broker"]) for finding in findings}
     left = [pair for pair in product(CLIENTS, BROKERS) if pair not in done]
-    write_between(PAGE, BEGIN, render(findings, left))
+    if findings:
+        write_between(PAGE, BEGIN, render(findings, left))
     return 0
 
 

@@ -1,7 +1,8 @@
 """Everybody's clients through kproxy: each does the scenario directly, with other names upstream, and as a tenant.
 
 By default the clients that tests have installed in any case meet the newest Kafka. `make matrix` runs every client with
-every broker (KPROXY_MATRIX=1), fetching what it needs, and writes RESULTS.md.
+every broker (KPROXY_MATRIX=1), fetching what it needs, and writes RESULTS.md. It also runs every client through the
+profiles of managed services in deploy/profiles, before the newest Kafka.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from kproxy.testing.plugin import PROXIED
 from kproxy.testing.process import ROOM, Proxy, free_port_with_room
 from tests.lab.matrix.matrix import BROKERS, CLIENTS
 from tests.lab.matrix.scenario import PARTITIONS, STEPS, Names, judge, told
-from tests.lab.matrix.table import keep
+from tests.lab.matrix.table import keep, keep_profiles
+from tests.support import service_profiles
 from tests.support.connection_watch import ConnectionWatch
 from tests.support.topics import create_topics
 
@@ -44,7 +46,23 @@ RULES = [
     },
     {"name": "tenant", "kind": "prefix", "match": {"listener": "tenant"}, "prefix": "tenant."},
 ]
-LIST_GROUPS = 16
+METADATA, LIST_GROUPS, API_VERSIONS = 3, 16, 18
+CLOSED = {"azure-event-hubs": {"transactions"}}
+"""Steps of the scenario that a service does not offer."""
+UNFIT: dict[tuple[str, str], set[str]] = {
+    ("librdkafka", "msk-serverless"): {"transactions"},  # it has AddPartitionsToTxn 0 only
+}
+"""Steps that a client cannot do with a service, because it lacks the versions that the service requires."""
+
+
+def known_addresses(bootstrap: str) -> frozenset[str]:
+    """Return these addresses and those in a Metadata response, in a version that the rules of the listener allow."""
+    first, *others = bootstrap.split(",")
+    listed = one_request.ask(first, API_VERSIONS, 0, {})["api_keys"]
+    (newest,) = (api["max_version"] for api in listed if api["api_key"] == METADATA)
+    body = {"topics": [], "allow_auto_topic_creation": False}
+    nodes = one_request.ask(first, METADATA, min(newest, 7), body)["brokers"]
+    return frozenset({first, *others, *(f"{node['host']}:{node['port']}" for node in nodes)})
 
 
 @dataclass
@@ -70,20 +88,18 @@ class Place:
 
     def lanes(self, client: str) -> dict[str, Lane]:
         """Names of each way that no other client has."""
-
-        def addresses(bootstrap: str) -> frozenset[str]:
-            first, *others = bootstrap.split(",")
-            return frozenset({first, *others, *one_request.brokers(first).values()})
-
         direct, renamed = self.kafka.bootstrap("DIRECT"), self.proxy.bootstrap
         return {
-            "direct": Lane(direct, Names(f"direct-{client}", addresses=addresses(direct))),
+            "direct": Lane(direct, Names(f"direct-{client}", addresses=known_addresses(direct))),
             "rename": Lane(
-                renamed, Names(f"ren-{client}", "prod.", lambda name: name.startswith("prod."), addresses(renamed))
+                renamed,
+                Names(f"ren-{client}", "prod.", lambda name: name.startswith("prod."), known_addresses(renamed)),
             ),
             "prefix": Lane(
                 self.tenant,
-                Names(f"own-{client}", "tenant.", lambda name: not name.startswith("own-"), addresses(self.tenant)),
+                Names(
+                    f"own-{client}", "tenant.", lambda name: not name.startswith("own-"), known_addresses(self.tenant)
+                ),
             ),
         }
 
@@ -116,6 +132,16 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
         proxy = Proxy(config=config, rules=RULES)
         with ConnectionWatch(kafka.ports("PROXIED"), [proxy.launch()]) as watch, proxy:
             yield Place(kafka, proxy, watch, binds[1])
+
+
+@pytest.fixture(scope="module")
+def profiled() -> Iterator[tuple[Place, dict[str, str]]]:
+    """The newest brokers behind a kproxy with a listener for each profile, and the addresses of these."""
+    with Kafka(2 if WHOLE else 1, listeners=[PROXIED]) as kafka:
+        options = service_profiles.options(kafka.bootstrap("PROXIED"))
+        proxy = Proxy(**options)
+        with ConnectionWatch(kafka.ports("PROXIED"), [proxy.launch()]) as watch, proxy:
+            yield Place(kafka, proxy, watch, ""), service_profiles.addresses(options)
 
 
 @cache
@@ -163,6 +189,35 @@ def test_a_client_sees_the_same_through_kproxy(client: str, place: Place, reques
         worse = {step: one for step, one in verdicts[way].items() if one not in {"yes", verdicts["direct"][step]}}
         assert worse == {}, way
     check_brokers(place, lanes)
+
+
+@pytest.mark.timeout(SECONDS + 600)
+@pytest.mark.parametrize("client", CLIENTS if WHOLE else [pytest.param(CHEAP[0], marks=pytest.mark.deep)])
+def test_a_client_works_behind_each_profile(client: str, profiled: tuple[Place, dict[str, str]]) -> None:
+    """Each step works, except those that the service does not offer. Steps that a client's versions rule out are kept
+    for the page, and no other client has them."""
+    place, addresses = profiled
+    about = CLIENTS[client]
+    command(client)
+    lanes = {
+        way: Lane(address, Names(f"{way}-{client}", addresses=known_addresses(address)))
+        for way, address in {"direct": place.kafka.bootstrap("DIRECT"), **addresses}.items()
+    }
+    place.create([lane.names for lane in lanes.values()])
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        runs = dict(zip(lanes, pool.map(lambda way: run(client, lanes[way]), lanes), strict=True))
+    verdicts = {way: judge(lanes[way].names, runs[way]["told"], about.expected) for way in lanes}
+    keep_profiles(client, runs["direct"]["told"], verdicts)
+
+    print({way: one["words"] for way, one in runs.items() if one["words"]})
+    for name in addresses:
+        closed = CLOSED.get(name, set()) - about.lacks
+        assert {step for step in closed if verdicts[name][step] == "yes"} == set(), name
+        worse = {step for step, one in verdicts[name].items() if one not in {"yes", verdicts["direct"][step]}} - closed
+        assert worse <= UNFIT.get((client, name), set()), name
+    place.watch.look()
+    errors = [line for line in place.proxy.logs(100_000).splitlines() if '"level": "error"' in line]
+    assert (set(), []) == (place.watch.strangers, errors)
 
 
 def check_brokers(place: Place, lanes: dict[str, Lane]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.lab.matrix.matrix import BROKERS, CLIENTS
 from tests.lab.matrix.scenario import STEPS
-from tests.lab.matrix.table import PAGE, render
+from tests.lab.matrix.table import PAGE, render, render_profiles
 
 YES = dict.fromkeys(STEPS, "yes")
 
@@ -61,3 +61,15 @@ def test_the_page_has_every_pair() -> None:
 
     for client, version in product(CLIENTS, BROKERS):
         assert any(line.startswith(f"| {client} |") and f"| {version} |" in line for line in lines), (client, version)
+
+
+def test_profile_table_names_failed_steps() -> None:
+    """A step that also fails directly is no difference. Clients without findings have a row."""
+    lacks = YES | {"group": "missing: none"}
+    profiles = {"direct": lacks, "a": lacks, "b": lacks | {"transactions": "error: x"}}
+    page = render_profiles([{"client": "java", "version": "1", "day": "2026-11-28", "profiles": profiles}])
+
+    assert "| client | version | a | b |" in page
+    assert "| java | 1 | all | all except transactions |" in page
+    assert "| sarama | | | not run |" in page
+    assert "- java, b, transactions: error: x" in page
