@@ -59,7 +59,7 @@ def test_service_pages_have_the_same_parts() -> None:
 
 
 def test_manifests_of_the_strimzi_page_are_valid() -> None:
-    """The policy follows the schema of Kubernetes, and the values follow that of the chart. The schema of KafkaUser is not
+    """The policy follows the schema of Kubernetes, the values follow that of the chart. The schema of KafkaUser is not
     available, so its fields are compared with those of the documentation."""
     found = documents("strimzi.md")
     manifests.follow_schema([yaml.safe_load(found["policy.yaml"])])

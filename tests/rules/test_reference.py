@@ -85,7 +85,16 @@ def test_a_fault_without_a_row_gets_one_and_rows_are_kept() -> None:
 
 OTHERS = {
     f"docs/{name}.md"
-    for name in ("admin-api", "compatibility", "live-view", "metrics", "networks", "reference", "rule-tests")
+    for name in (
+        "admin-api",
+        "compatibility",
+        "live-view",
+        "metrics",
+        "networks",
+        "reference",
+        "rule-tests",
+        "services/index",
+    )
 }
 """Pages with documents of another kind, which other tests read, or without any."""
 

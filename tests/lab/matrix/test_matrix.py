@@ -51,6 +51,8 @@ CLOSED = {"azure-event-hubs": {"transactions"}}
 """Steps of the scenario that a service does not offer."""
 UNFIT: dict[tuple[str, str], set[str]] = {
     ("librdkafka", "msk-serverless"): {"transactions"},  # it has AddPartitionsToTxn 0 only
+    # it has ListOffsets up to 4, JoinGroup up to 3 and AddPartitionsToTxn up to 0
+    ("java-old", "msk-serverless"): {"consume", "group", "transactions", "admin"},
 }
 """Steps that a client cannot do with a service, because it lacks the versions that the service requires."""
 
