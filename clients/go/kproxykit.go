@@ -1,5 +1,5 @@
-// Package kproxykit puts kproxy between a test's Kafka client and a mock cluster, or a cluster of its own, as a process
-// that ends with the test, and has its faults put in, waited for and looked at.
+// Package kproxykit starts kproxy as a process between the Kafka client of a test and a mock cluster or other brokers.
+// Tests inject faults, wait for them, and read exchanges.
 package kproxykit
 
 import (
@@ -20,26 +20,26 @@ import (
 	"time"
 )
 
-// Patience is how long a wait may take, and a sixth of how long a start may, of which a second is usual.
+// Patience is the timeout of waits. The timeout of a start is six times as long.
 const Patience = 30 * time.Second
 
 const (
-	ttl      = "1h"             // after which a rule goes by itself, should a test not end
-	longest  = 60 * time.Second // that kproxy waits for exchanges at a time
+	ttl      = "1h"             // lifetime of a rule whose test was killed
+	longest  = 60 * time.Second // of one wait for exchanges
 	pageSize = 1000
 )
 
-// Options of a process. The zero value is three mock brokers without topics; topics are made when a client asks for them.
+// Options of a process. The zero value starts three mock brokers, which create topics at first use.
 type Options struct {
 	Topics   map[string]int // partitions by name
 	Brokers  int            // of the mock cluster
-	Upstream string         // host:port,… of brokers to stand in front of, in place of a mock cluster
-	Rules    []string       // rule files and folders, in force from the start
-	Seed     int            // of all chances; 0: drawn
-	Command  string         // program to run; by default the environment's KPROXY, or kproxy on the PATH
+	Upstream string         // host:port,… of brokers, instead of a mock cluster
+	Rules    []string       // rule files and folders that apply from the start
+	Seed     int            // of random choices; 0: random
+	Command  string         // command; default: the environment variable KPROXY, or kproxy on the PATH
 }
 
-// Process is a running kproxy, which several tests may share.
+// Process is a process of kproxy. Several tests can share it.
 type Process struct {
 	Bootstrap string // host:port for clients
 	Admin     string // URL of the admin API
@@ -47,7 +47,7 @@ type Process struct {
 	input     io.Closer
 }
 
-// Open starts a kproxy. It ends by Close, and with this process, however that ends.
+// Open starts a process. It stops at Close, and when this process ends.
 func Open(options Options) (*Process, error) {
 	program := options.Command
 	if program == "" {
@@ -75,7 +75,7 @@ func Open(options Options) (*Process, error) {
 	command := exec.Command(words[0], words[1:]...)
 	var said bytes.Buffer
 	command.Stderr = &said
-	input, err := command.StdinPipe() // it ends when this does
+	input, err := command.StdinPipe() // closes when this process ends
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func Open(options Options) (*Process, error) {
 		return nil, err
 	}
 	if err := command.Start(); err != nil {
-		return nil, fmt.Errorf("kproxy cannot be started (set KPROXY, or have it on the PATH): %w", err)
+		return nil, fmt.Errorf("cannot start kproxy, set KPROXY or add kproxy to the PATH: %w", err)
 	}
 	late := time.AfterFunc(6*Patience, func() { command.Process.Kill() })
 	lines := bufio.NewScanner(output)
@@ -102,13 +102,13 @@ func Open(options Options) (*Process, error) {
 	return process, nil
 }
 
-// Close ends the process and waits for its end.
+// Close stops the process and waits until it has stopped.
 func (p *Process) Close() error {
 	p.input.Close()
 	return p.command.Wait()
 }
 
-// Start opens a kproxy for one test, and ends it with that.
+// Start starts a process for one test and stops it at the end of the test.
 func Start(t testing.TB, options Options) *Kproxy {
 	t.Helper()
 	process, err := Open(options)
@@ -119,7 +119,7 @@ func Start(t testing.TB, options Options) *Kproxy {
 	return process.For(t)
 }
 
-// Kproxy is one test's view of a process: its rules, which go with the test, and what went through since it began.
+// Kproxy is the view of one test: its rules, removed at the end of the test, and the exchanges since its start.
 type Kproxy struct {
 	*Process
 	t     testing.TB
@@ -127,7 +127,7 @@ type Kproxy struct {
 	rules []*Rule
 }
 
-// For returns a test's view of a process that it shares with others, one after the other.
+// For returns the view of one test on a process that several tests share, one after the other.
 func (p *Process) For(t testing.TB) *Kproxy {
 	t.Helper()
 	k := &Kproxy{Process: p, t: t}
@@ -135,17 +135,17 @@ func (p *Process) For(t testing.TB) *Kproxy {
 	return k
 }
 
-// Rule is a rule that a test has put in.
+// Rule is a rule of a test.
 type Rule struct {
 	Name string
 	k    *Kproxy
 }
 
-// Counters say how far a rule came: its selectors held, its trigger let it act, what it did has gone out.
+// Counters of a rule: its selectors matched, its trigger fired, its change was sent.
 type Counters struct{ Matched, Fired, Applied int }
 
-// Inject puts a rule into force, for the next frame of every connection; at the end of the test it is removed. The rule
-// is YAML as in a rule file, without a name: {kind: delay, match: {api: Produce}, delay: 50ms}.
+// Inject applies a rule from the next frame of each connection on, until the end of the test. The rule is YAML as in a
+// rule file, without a name: {kind: delay, match: {api: Produce}, delay: 50ms}.
 func (k *Kproxy) Inject(rule string) *Rule {
 	k.t.Helper()
 	made := &Rule{fmt.Sprintf("%s %d", k.t.Name(), len(k.rules)+1), k}
@@ -156,7 +156,7 @@ func (k *Kproxy) Inject(rule string) *Rule {
 	return made
 }
 
-// Remove takes the rule out before the test ends; once more is no mistake.
+// Remove removes the rule before the end of the test. It is not an error if the rule was removed before.
 func (r *Rule) Remove() {
 	var refused *Refusal
 	err := r.k.ask("DELETE", r.path("", nil), "", "", nil)
@@ -165,7 +165,7 @@ func (r *Rule) Remove() {
 	}
 }
 
-// Wait returns as soon as the rule has fired so often, and fails the test after Patience.
+// Wait returns when the rule has fired this number of times. It fails the test after Patience.
 func (r *Rule) Wait(hits int) Counters {
 	r.k.t.Helper()
 	var found struct {
@@ -180,7 +180,7 @@ func (r *Rule) Wait(hits int) Counters {
 	return found.Rule
 }
 
-// Counters returns the rule's counters of this moment.
+// Counters returns the current counters of the rule.
 func (r *Rule) Counters() (found Counters) {
 	r.k.t.Helper()
 	r.k.must("GET", r.path("", nil), "", "", &found)
@@ -191,15 +191,15 @@ func (r *Rule) path(operation string, query url.Values) string {
 	return "/api/rules/" + url.PathEscape(r.Name) + operation + "?" + query.Encode()
 }
 
-// AssertApplied fails the test unless each of these rules, or each that it has put in, changed something that has gone
-// out: a test of a failure that never happened proves nothing.
+// AssertApplied fails the test unless each of these rules, or each injected one, changed something that was sent. A test
+// without its fault proves nothing.
 func (k *Kproxy) AssertApplied(rules ...*Rule) {
 	k.t.Helper()
 	if len(rules) == 0 {
 		rules = k.rules
 	}
 	if len(rules) == 0 {
-		k.t.Fatal("this test has put in no rule")
+		k.t.Fatal("expected an injected rule, got none")
 	}
 	for _, rule := range rules {
 		if c := rule.Counters(); c.Applied == 0 {
@@ -224,7 +224,7 @@ func (r *Rule) why(c Counters) string {
 	return "its requests are still unanswered, or it had nothing to change"
 }
 
-// Exchange is a request with its response: columns of kproxy's rows by name, such as api, topic, errors and latency.
+// Exchange is a request with its response: columns of the live view by name, such as api, topic, errors and latency.
 type Exchange map[string]any
 
 // API returns the name of the request's API.
@@ -245,20 +245,20 @@ func (e Exchange) Latency() time.Duration {
 	return time.Duration(milliseconds * float64(time.Millisecond))
 }
 
-// Exchanges returns what went through since the test began and is over, oldest first, where the filter holds: the
-// language of kproxy tail, such as "~k produce ~t orders"; empty: everything.
+// Exchanges returns the finished exchanges of the test that match, oldest first. The filter is in the language of kproxy
+// tail, such as "~k produce ~t orders"; an empty one matches all.
 func (k *Kproxy) Exchanges(filter string) []Exchange {
 	k.t.Helper()
 	return k.all(url.Values{"filter": {filter}})
 }
 
-// Await returns the same as soon as there are so many, and fails the test after Patience.
+// Await returns the same when this number of exchanges matches. It fails the test after Patience.
 func (k *Kproxy) Await(filter string, count int) []Exchange {
 	k.t.Helper()
 	wait := min(Patience, longest).String()
 	query := url.Values{"filter": {filter}, "wait": {wait}, "count": {strconv.Itoa(count)}, "after": {k.place}, "limit": {"1"}}
 	if !k.page(query).Reached {
-		k.t.Fatalf("%q holds for fewer than %d exchanges after %s", filter, count, wait)
+		k.t.Fatalf("filter %q: expected %d exchanges in %s, got fewer", filter, count, wait)
 	}
 	return k.Exchanges(filter)
 }
@@ -286,14 +286,14 @@ func (k *Kproxy) all(query url.Values) []Exchange {
 	for {
 		page := k.page(query)
 		if page.Gone == nil || *page.Gone > 0 {
-			k.t.Fatal("exchanges of this test are not kept any more: a process keeps 20,000")
+			k.t.Fatal("expected all exchanges of the test, got a part: a process keeps the last 20,000")
 		}
 		for _, row := range page.Rows {
 			exchange := Exchange{}
 			for at, name := range page.Columns {
 				exchange[name] = row[at]
 			}
-			if exchange["outcome"] != nil { // else it is under way
+			if exchange["outcome"] != nil { // nil: not finished
 				found = append(found, exchange)
 			}
 		}
@@ -305,7 +305,7 @@ func (k *Kproxy) all(query url.Values) []Exchange {
 	}
 }
 
-// Refusal is an answer of the admin API that says what is wrong.
+// Refusal is an error response of the admin API.
 type Refusal struct {
 	Code, Message string
 	Mistakes      []struct{ Where, Message string }

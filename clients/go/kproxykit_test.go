@@ -69,7 +69,7 @@ func TestAProcessIsSharedAndRulesGoWithTheirTest(t *testing.T) {
 		k.Inject(`{kind: delay, match: {api: Fetch}, delay: 1ms}`)
 		k.AssertApplied()
 	})
-	fails(t, process, "has put in no rule", func(k *kproxykit.Kproxy) { k.AssertApplied() })
+	fails(t, process, "expected an injected rule, got none", func(k *kproxykit.Kproxy) { k.AssertApplied() })
 	fails(t, process, "filter, column", func(k *kproxykit.Kproxy) { k.Exchanges("~nothing") })
 	if err := process.Close(); err != nil {
 		t.Error(err)

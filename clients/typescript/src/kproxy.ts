@@ -1,30 +1,30 @@
 /**
- * kproxy between a test's Kafka client and a mock cluster, or a cluster of its own: a process that ends with the test's,
- * whose faults are put in, waited for and looked at.
+ * Starts kproxy as a process between the Kafka client of a test and a mock cluster or other brokers. Tests inject
+ * faults, wait for them, and read exchanges. The process stops when the process of the test ends.
  */
 import { AssertionError } from 'node:assert'
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 
-const START_PATIENCE = 180_000 // milliseconds; a second is usual
-const LONGEST_WAIT = 60_000 // milliseconds that kproxy waits for exchanges at a time
-const RULE_TTL = '1h' // after which a rule goes by itself, should a test not end
+const START_PATIENCE = 180_000 // milliseconds
+const LONGEST_WAIT = 60_000 // milliseconds of one wait for exchanges
+const RULE_TTL = '1h' // lifetime of a rule whose test was killed
 const PAGE_SIZE = 1000
 
-/** How a kproxy is started. */
+/** Options of a process. */
 export interface Options {
-  /** Partitions of topics that are there from the start; others are made when a client asks for them. */
+  /** Partitions of topics that exist from the start. The mock cluster creates other topics at first use. */
   topics?: Record<string, number>
-  /** Mock brokers; three if not given. */
+  /** Number of mock brokers (default: 3). */
   brokers?: number
-  /** host:port,… of brokers to stand in front of, in place of a mock cluster. */
+  /** host:port,… of brokers, instead of a mock cluster. */
   upstream?: string
-  /** Rule files and folders, in force from the start. */
+  /** Rule files and folders that apply from the start. */
   rules?: string[]
-  /** Of all chances; drawn if not given. */
+  /** Seed of random choices (default: random). */
   seed?: number
-  /** Program to run; by default that of the environment's KPROXY, or kproxy on the PATH. */
+  /** Command (default: the environment variable KPROXY, or kproxy on the PATH). */
   command?: string
 }
 
@@ -37,14 +37,14 @@ export interface RuleDocument {
   [parameter: string]: unknown
 }
 
-/** How far a rule came: its selectors held, its trigger let it act, what it did has gone out. */
+/** Counters of a rule: its selectors matched, its trigger fired, its change was sent. */
 export interface Counters {
   matched: number
   fired: number
   applied: number
 }
 
-/** A request with its response, by the columns of kproxy's rows; those that tests ask for most are typed. */
+/** A request with its response: columns of the live view by name. */
 export interface Exchange {
   id: string
   api: string
@@ -59,7 +59,7 @@ export interface Exchange {
   [column: string]: unknown
 }
 
-/** An answer of the admin API that says what is wrong. */
+/** Error response of the admin API. */
 export class Refusal extends Error {
   constructor(
     readonly code: string,
@@ -71,14 +71,14 @@ export class Refusal extends Error {
   }
 }
 
-/** A rule that a test has put in. */
+/** A rule of a test. */
 export class Rule {
   constructor(
     private readonly kproxy: Kproxy,
     readonly name: string,
   ) {}
 
-  /** Resolves as soon as the rule has fired so often; rejects after `timeout` milliseconds. */
+  /** Resolves when the rule has fired `hits` times; rejects after `timeout` milliseconds. */
   async wait(hits = 1, timeout = 30_000): Promise<Counters> {
     const path = `/wait?hits=${hits}&timeout=${timeout}ms`
     const found = await this.ask<{ reached: boolean; rule: Counters }>('POST', path)
@@ -86,12 +86,12 @@ export class Rule {
     throw failure(`the rule "${this.name}" has fired ${found.rule.fired} of ${hits} times after ${timeout} ms`)
   }
 
-  /** The counters of this moment. */
+  /** Returns the current counters. */
   counters(): Promise<Counters> {
     return this.ask('GET')
   }
 
-  /** Takes the rule out; once more is no mistake. */
+  /** Removes the rule; it is not an error if the rule was removed before. */
   async remove(): Promise<void> {
     try {
       await this.ask('DELETE')
@@ -109,7 +109,7 @@ export class Rule {
   }
 }
 
-/** A running kproxy. Call `clear` behind each test that shares it, and `stop` at the end. */
+/** A process of kproxy. Call `clear` after each test that shares it, and `stop` at the end. */
 export class Kproxy {
   private rules: Rule[] = []
   private count = 0
@@ -123,7 +123,7 @@ export class Kproxy {
     readonly admin: string,
   ) {}
 
-  /** Starts a kproxy in front of a mock cluster, or of `upstream`. It ends by `stop`, and with this process. */
+  /** Starts kproxy in front of a mock cluster, or of `upstream`. It stops at `stop`, and when this process ends. */
   static async start(options: Options = {}): Promise<Kproxy> {
     const words = (options.command ?? process.env['KPROXY'] ?? 'kproxy').trim().split(/\s+/)
     words.push('mock', '--until-eof', '--admin', '127.0.0.1:0')
@@ -137,11 +137,11 @@ export class Kproxy {
     child.stderr.on('data', (data: Buffer) => (said = (said + data.toString()).slice(-10_000)))
     const failed = new Promise<never>((_, reject) => {
       child.once('error', (error) =>
-        reject(new Error('kproxy cannot be started (set KPROXY, or have it on the PATH)', { cause: error })),
+        reject(new Error('cannot start kproxy, set KPROXY or add kproxy to the PATH', { cause: error })),
       )
       child.once('close', () => reject(new Error(`kproxy did not start: ${said.trim()}`)))
     })
-    failed.catch(() => {}) // it is raced below, and may come later than that
+    failed.catch(() => {}) // it may reject after the race below
     const late = setTimeout(() => child.kill('SIGKILL'), START_PATIENCE)
     const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]()
     const line = async () => {
@@ -157,7 +157,7 @@ export class Kproxy {
     }
   }
 
-  /** Ends the process, and resolves when it has ended. */
+  /** Stops the process, and resolves when it has stopped. */
   async stop(): Promise<void> {
     if (this.process.exitCode !== null || this.process.signalCode !== null) return
     const ended = once(this.process, 'exit')
@@ -169,13 +169,13 @@ export class Kproxy {
     return this.stop()
   }
 
-  /** Removes the rules that were put in, and forgets what went through: for the end of each test. */
+  /** Removes the injected rules, and excludes earlier exchanges from later results: for the end of each test. */
   async clear(): Promise<void> {
     for (const rule of this.rules.splice(0)) await rule.remove()
     this.place = (await this.page({ limit: '1' }, '')).place
   }
 
-  /** Puts a rule into force, for the next frame of every connection. */
+  /** Applies a rule from the next frame of each connection on. */
   async inject(document: RuleDocument): Promise<Rule> {
     const rule = new Rule(this, `${document.kind} ${++this.count}`)
     await this.ask('POST', `/api/rules/${encodeURIComponent(rule.name)}?origin=test&ttl=${RULE_TTL}`, document)
@@ -183,10 +183,10 @@ export class Kproxy {
     return rule
   }
 
-  /** Asserts that each of these rules, or each that was put in, changed something that has gone out. */
+  /** Asserts that each of these rules, or each injected one, changed something that was sent. */
   async assertApplied(...rules: Rule[]): Promise<void> {
     const wanted = rules.length > 0 ? rules : this.rules
-    if (wanted.length === 0) throw failure('this test has put in no rule')
+    if (wanted.length === 0) throw failure('expected an injected rule, got none')
     for (const rule of wanted) {
       const { matched, fired, applied } = await rule.counters()
       if (applied > 0) continue
@@ -205,29 +205,29 @@ export class Kproxy {
   }
 
   /**
-   * What went through since the start, or the last `clear`, and is over, oldest first, where the filter holds: in the
+   * Returns the finished exchanges since the start or the last `clear` that match, oldest first. The filter is in the
    * language of `kproxy tail`, such as `~k produce ~t orders`.
    */
   async exchanges(filter = ''): Promise<Exchange[]> {
     const found: Exchange[] = []
     for (let before = ''; ; ) {
       const page = await this.page({ filter, limit: String(PAGE_SIZE), before })
-      if (page.gone !== 0) throw failure('exchanges of this test are not kept any more: a process keeps 20,000')
+      if (page.gone !== 0) throw failure('expected all exchanges of the test, got a part: a process keeps the last 20,000')
       for (const row of page.rows) {
         const exchange = Object.fromEntries(page.columns.map((name, at) => [name, row[at]])) as Exchange
-        if (exchange.outcome !== null) found.push(exchange) // else it is under way
+        if (exchange.outcome !== null) found.push(exchange) // null: not finished
       }
       if (page.next === null) return found.reverse()
       before = page.next
     }
   }
 
-  /** The same as soon as there are so many; rejects after `timeout` milliseconds, at most a minute. */
+  /** Returns the same when `count` exchanges match; rejects after `timeout` milliseconds, at most a minute. */
   async waitForExchanges(filter: string, count = 1, timeout = 30_000): Promise<Exchange[]> {
     const wait = `${Math.min(timeout, LONGEST_WAIT)}ms`
     const page = await this.page({ filter, wait, count: String(count), limit: '1' })
     if (page.reached) return this.exchanges(filter)
-    throw failure(`"${filter}" holds for fewer than ${count} exchanges after ${wait}`)
+    throw failure(`filter "${filter}": expected ${count} exchanges in ${wait}, got fewer`)
   }
 
   private page(query: Record<string, string>, after = this.place): Promise<Page> {

@@ -25,11 +25,11 @@ test('rules go with clear, and by themselves at the end of a block', async () =>
 test('what is wrong is said', async () => {
   await assert.rejects(kproxy.inject({ kind: 'error', error: 'NOPE' }), /unknown error "NOPE"/)
   await assert.rejects(kproxy.exchanges('~nothing'), /filter, column/)
-  await assert.rejects(kproxy.assertApplied(), /has put in no rule/)
+  await assert.rejects(kproxy.assertApplied(), /expected an injected rule, got none/)
   const rule = await kproxy.inject({ kind: 'delay', match: { api: 'Fetch' }, delay: '1ms' })
   await assert.rejects(kproxy.assertApplied(), /was not applied: matched 0, fired 0, applied 0; no request matched/)
   await assert.rejects(rule.wait(1, 50), /has fired 0 of 1 times after 50 ms/)
-  await assert.rejects(kproxy.waitForExchanges('~k fetch', 1, 50), /fewer than 1 exchanges after 50ms/)
+  await assert.rejects(kproxy.waitForExchanges('~k fetch', 1, 50), /expected 1 exchanges in 50ms, got fewer/)
   await kproxy.clear()
 })
 

@@ -7,7 +7,7 @@ import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** Reader of right JSON, which the admin API answers: maps, lists, texts, Long, Double, Boolean and null. */
+/** Reader of valid JSON: maps, lists, strings, Long, Double, Boolean and null. */
 final class Json {
     private static final Pattern TOKEN = Pattern.compile("[\\s,:]*(\"(?:[^\"\\\\]|\\\\.)*+\"|[\\[\\]{}]|[^\\s,:\\]}]+)");
     private static final Pattern ESCAPE = Pattern.compile("\\\\(?:u([0-9a-fA-F]{4})|(.))");

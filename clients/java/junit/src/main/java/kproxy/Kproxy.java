@@ -16,13 +16,13 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 
-/** One test's view of a running kproxy: its rules, which go with the test, and what went through since it began. */
+/** View of one test: its rules, removed at the end of the test, and the exchanges since its start. */
 public final class Kproxy implements AutoCloseable {
-    /** How long a wait may take that names no time. */
+    /** Default timeout of waits. */
     public static final Duration PATIENCE = Duration.ofSeconds(30);
 
-    private static final String RULE_TTL = "1h"; // after which a rule goes by itself, should a test not end
-    private static final long LONGEST_WAIT = 60_000; // milliseconds that kproxy waits for exchanges at a time
+    private static final String RULE_TTL = "1h"; // lifetime of a rule whose test was killed
+    private static final long LONGEST_WAIT = 60_000; // milliseconds of one wait for exchanges
     private static final String JSON = "application/json";
 
     private final HttpClient http = HttpClient.newHttpClient();
@@ -41,7 +41,7 @@ public final class Kproxy implements AutoCloseable {
     }
 
     /**
-     * Puts a rule into force, for the next frame of every connection; it is removed with the test, or when it is closed.
+     * Applies a rule from the next frame of each connection on, until the end of the test or until it is closed.
      *
      * @param yaml a rule as in a rule file, without a name: {@code {kind: delay, match: {api: Produce}, delay: 50ms}}
      */
@@ -52,18 +52,18 @@ public final class Kproxy implements AutoCloseable {
         return rule;
     }
 
-    /** Asserts that each of these rules, or each that was put in, changed something that has gone out. */
+    /** Asserts that each of these rules, or each injected one, changed something that was sent. */
     public void assertApplied(Rule... some) {
         List<Rule> wanted = some.length > 0 ? List.of(some) : rules;
         if (wanted.isEmpty()) {
-            throw new AssertionError("this test has put in no rule");
+            throw new AssertionError("expected an injected rule, got none");
         }
         wanted.forEach(rule -> rule.check(rule.counters().applied() > 0, "was not applied"));
     }
 
     /**
-     * Returns what went through since the test began and is over, oldest first, where the filter holds: in the language
-     * of {@code kproxy tail}, such as {@code ~k produce ~t orders}; empty: everything.
+     * Returns the finished exchanges of the test that match, oldest first. The filter is in the language of
+     * {@code kproxy tail}, such as {@code ~k produce ~t orders}; an empty one matches all.
      */
     public List<Exchange> exchanges(String filter) {
         List<Exchange> found = new ArrayList<>();
@@ -71,13 +71,13 @@ public final class Kproxy implements AutoCloseable {
         while (before != null) {
             Map<String, Object> page = page(filter, "&limit=1000&before=" + before);
             if (!Long.valueOf(0).equals(page.get("gone"))) {
-                throw new AssertionError("exchanges of this test are not kept any more: a process keeps 20,000");
+                throw new AssertionError("expected all exchanges of the test, got a part: a process keeps the last 20,000");
             }
             for (Object row : (List<?>) page.get("rows")) {
                 Map<String, Object> values = new HashMap<>();
                 Iterator<?> cells = ((List<?>) row).iterator();
                 ((List<?>) page.get("columns")).forEach(name -> values.put((String) name, cells.next()));
-                if (values.get("outcome") != null) { // else it is under way
+                if (values.get("outcome") != null) { // null: not finished
                     found.add(new Exchange(values));
                 }
             }
@@ -87,35 +87,35 @@ public final class Kproxy implements AutoCloseable {
         return found;
     }
 
-    /** Returns the same as soon as there are so many. */
+    /** Returns the same when this number of exchanges matches. */
     public List<Exchange> awaitExchanges(String filter, int count) {
         return awaitExchanges(filter, count, PATIENCE);
     }
 
-    /** Returns the same as soon as there are so many; fails after that time, which is a minute at most. */
+    /** Returns the same when this number of exchanges matches; fails after the timeout, at most a minute. */
     public List<Exchange> awaitExchanges(String filter, int count, Duration timeout) {
         long most = Math.min(timeout.toMillis(), LONGEST_WAIT);
         if (Boolean.TRUE.equals(page(filter, "&limit=1&wait=" + most + "ms&count=" + count).get("reached"))) {
             return exchanges(filter);
         }
-        throw new AssertionError("\"" + filter + "\" holds for fewer than " + count + " exchanges after " + most + " ms");
+        throw new AssertionError("filter \"" + filter + "\": expected " + count + " exchanges in " + most + " ms, got fewer");
     }
 
-    /** Removes the rules that were put in. */
+    /** Removes the injected rules. */
     @Override
     public void close() {
         rules.forEach(Rule::close);
         rules.clear();
     }
 
-    /** How far a rule came: its selectors held, its trigger let it act, what it did has gone out. */
+    /** Counters of a rule: its selectors matched, its trigger fired, its change was sent. */
     public record Counters(long matched, long fired, long applied) {
         private static Counters of(Map<?, ?> rule) {
             return new Counters((Long) rule.get("matched"), (Long) rule.get("fired"), (Long) rule.get("applied"));
         }
     }
 
-    /** A request with its response: the columns of kproxy's rows by name, such as api, topic, client and node. */
+    /** A request with its response: columns of the live view by name, such as api, topic, client and node. */
     public record Exchange(Map<String, Object> values) {
         /** Returns the names of the errors in the response. */
         public List<String> errors() {
@@ -129,7 +129,7 @@ public final class Kproxy implements AutoCloseable {
         }
     }
 
-    /** An answer of the admin API that says what is wrong. */
+    /** Error response of the admin API. */
     public static final class Refusal extends RuntimeException {
         public final String code;
 
@@ -139,7 +139,7 @@ public final class Kproxy implements AutoCloseable {
         }
     }
 
-    /** A rule that a test has put in. */
+    /** A rule of a test. */
     public final class Rule implements AutoCloseable {
         public final String name;
 
@@ -147,12 +147,12 @@ public final class Kproxy implements AutoCloseable {
             this.name = name;
         }
 
-        /** Returns as soon as the rule has fired so often. */
+        /** Returns when the rule has fired this number of times. */
         public Counters await(int hits) {
             return await(hits, PATIENCE);
         }
 
-        /** Returns as soon as the rule has fired so often; fails after that time. */
+        /** Returns when the rule has fired this number of times; fails after the timeout. */
         public Counters await(int hits, Duration timeout) {
             String query = "/wait?hits=" + hits + "&timeout=" + timeout.toMillis() + "ms";
             Map<String, Object> found = ask("POST", path(query), JSON, "");
@@ -166,12 +166,12 @@ public final class Kproxy implements AutoCloseable {
             }
         }
 
-        /** Returns the counters of this moment. */
+        /** Returns the current counters. */
         public Counters counters() {
             return Counters.of(ask("GET", path(""), JSON, ""));
         }
 
-        /** Takes the rule out; once more is no mistake. */
+        /** Removes the rule; it is not an error if the rule was removed before. */
         @Override
         public void close() {
             try {

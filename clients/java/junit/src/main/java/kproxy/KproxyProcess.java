@@ -13,7 +13,7 @@ import java.util.concurrent.TimeUnit;
 
 /** A process of kproxy in front of a mock cluster. It stops with this JVM, because its standard input then ends. */
 public class KproxyProcess implements KproxyServer {
-    private static final long START_PATIENCE = 180; // seconds; a second is usual
+    private static final long START_PATIENCE = 180; // seconds
 
     private final List<String> options = new ArrayList<>(List.of("mock", "--until-eof", "--admin", "127.0.0.1:0"));
     private String command = System.getenv().getOrDefault("KPROXY", "kproxy");
@@ -22,22 +22,22 @@ public class KproxyProcess implements KproxyServer {
     private String bootstrapServers;
     private String adminUrl;
 
-    /** Has a topic be there from the start; others are made when a client asks for them. */
+    /** Adds a topic that exists from the start. The mock cluster creates other topics at first use. */
     public KproxyProcess withTopic(String name, int partitions) {
         return with("--topic", name + ":" + partitions);
     }
 
-    /** Stands in front of these brokers, host:port,…, in place of a mock cluster. */
+    /** Sets the brokers, host:port,…, instead of a mock cluster. */
     public KproxyProcess withUpstream(String bootstrapServers) {
         return with("--upstream", bootstrapServers);
     }
 
-    /** Has the rules of a file, or of a folder of them, in force from the start. */
+    /** Adds a rule file, or a folder of rule files, that applies from the start. */
     public KproxyProcess withRules(Path path) {
         return with("--rules", path.toString());
     }
 
-    /** Names the program to run, in place of that of the environment's KPROXY, or of kproxy on the PATH. */
+    /** Sets the command (default: the environment variable KPROXY, or kproxy on the PATH). */
     public KproxyProcess withCommand(String program) {
         command = program;
         return this;
@@ -69,7 +69,7 @@ public class KproxyProcess implements KproxyServer {
             bootstrapServers = addresses.get(0);
             adminUrl = addresses.get(1);
         } catch (IOException error) {
-            throw new UncheckedIOException("kproxy cannot be started (set KPROXY, or have it on the PATH)", error);
+            throw new UncheckedIOException("cannot start kproxy, set KPROXY or add kproxy to the PATH", error);
         }
     }
 

@@ -31,11 +31,11 @@ class KproxyTest {
     void whatIsWrongIsSaid(Kproxy kproxy) {
         says("unknown error \"NOPE\"", Kproxy.Refusal.class, () -> kproxy.inject("{kind: error, error: NOPE}"));
         says("filter, column", Kproxy.Refusal.class, () -> kproxy.exchanges("~nothing"));
-        says("has put in no rule", AssertionError.class, kproxy::assertApplied);
+        says("expected an injected rule, got none", AssertionError.class, kproxy::assertApplied);
         var rule = kproxy.inject("{kind: delay, match: {api: Fetch}, delay: 1ms}");
         says("was not applied", AssertionError.class, kproxy::assertApplied);
         says("has not fired 1 times: Counters[matched=0, fired=0", AssertionError.class, () -> rule.await(1, Duration.ofMillis(50)));
-        says("fewer than 1", AssertionError.class, () -> kproxy.awaitExchanges("~k fetch", 1, Duration.ofMillis(50)));
+        says("expected 1 exchanges in 50 ms, got fewer", AssertionError.class, () -> kproxy.awaitExchanges("~k fetch", 1, Duration.ofMillis(50)));
     }
 
     @Test
