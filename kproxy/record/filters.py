@@ -23,8 +23,9 @@ from kproxy.protocol.table import schema
 from kproxy.record.exchange import Depth, Form, Frame, ObservedExchange, SessionWho, Who
 from kproxy.record.observer.credentials import take_out
 from kproxy.record.observer.records import LIVE, FoundRecord, NotKept, RecordLimits, records_of
+from kproxy.rules.filter.evaluate import Looks, predicate
 from kproxy.rules.filter.fields import BY_NAME, FieldDepth, View
-from kproxy.rules.filter.parse import All, And, FieldTest, FilterNode, Not, Or, parse, written
+from kproxy.rules.filter.parse import All, And, FieldTest, FilterNode, Not, Or, claims, parse, written
 
 if TYPE_CHECKING:
     from kproxy.session.live.evaluation import EvaluatedExchange
@@ -33,11 +34,7 @@ if TYPE_CHECKING:
 MOST_LOOKS = 20_000
 """Values of one exchange that a filter looks at: some tens of milliseconds. Filters come over the network, and each of
 a hundred claims may be about each of ten thousand records."""
-LOOK_SHIFT = 12
-"""Long values count for one more for each 4096 characters."""
 DEPTHS = {FieldDepth.AT_ONCE: Depth.COUNT, FieldDepth.FIELDS: Depth.SKETCH, FieldDepth.RECORDS: Depth.FULL}
-Predicate = Callable[[Any], bool]
-_NEGATED = {"!=": "==", "!~": "~"}
 
 
 class Filter:
@@ -50,8 +47,8 @@ class Filter:
     def __init__(self, text: str = "") -> None:
         self.tree = parse(text)
         self.unknown, self.why = 0, ""
-        self._looks = Looks()
-        self._holds = _predicate(self.tree, self._looks)
+        self._looks = Looks(MOST_LOOKS, NotKept)
+        self._holds = predicate(self.tree, self._looks)
         self._depth = max((DEPTHS[BY_NAME[claim.field].depth] for claim in self.claims()), default=Depth.COUNT)
 
     def __str__(self) -> str:
@@ -62,7 +59,7 @@ class Filter:
         return not isinstance(self.tree, All)
 
     def claims(self) -> Iterator[FieldTest]:
-        return _claims(self.tree)
+        return claims(self.tree)
 
     @property
     def needs_records(self) -> bool:
@@ -97,76 +94,13 @@ class Filter:
         return self._depth if self.possible(key, version) else Depth.COUNT
 
 
-class Looks:
-    """Count of the values of one exchange that may still be looked at."""
-
-    __slots__ = ("left",)
-
-    def __init__(self) -> None:
-        self.left = MOST_LOOKS
-
-    def among(self, values: Iterable[Any], compare: Predicate) -> bool:
-        """Return True if the comparison holds for any of these values. Raises NotKept when they are too many."""
-        for value in values:
-            self.left -= 1 + (len(value) >> LOOK_SHIFT) if type(value) is str else 1
-            if self.left < 0:
-                raise NotKept(f"the filter would look at more than {MOST_LOOKS} values of it")
-            if compare(value):
-                return True
-        return False
-
-
-def _claims(node: FilterNode) -> Iterator[FieldTest]:
-    match node:
-        case FieldTest():
-            yield node
-        case Not(inner):
-            yield from _claims(inner)
-        case And(parts) | Or(parts):
-            for part in parts:
-                yield from _claims(part)
-
-
-def _cost(node: FilterNode) -> int:
-    return max((BY_NAME[claim.field].depth for claim in _claims(node)), default=0)
-
-
-def _predicate(node: FilterNode, looks: Looks) -> Predicate:
-    match node:
-        case All():
-            return lambda view: True
-        case FieldTest():
-            return _compare(node, looks)
-        case Not(inner):
-            test = _predicate(inner, looks)
-            return lambda view: not test(view)
-        case And(parts):
-            tests = [_predicate(part, looks) for part in sorted(parts, key=_cost)]
-            return lambda view: all(test(view) for test in tests)
-        case Or(parts):
-            tests = [_predicate(part, looks) for part in sorted(parts, key=_cost)]
-            return lambda view: any(test(view) for test in tests)
-
-
-def _compare(claim: FieldTest, looks: Looks) -> Predicate:
-    """Return the test of one claim: any of the field's values has to pass; with != and !~ none may be equal, or fit."""
-    field = BY_NAME[claim.field]
-    read = field.read
-    if not claim.operator:
-        return lambda view: looks.among(read(view), bool)
-    compare = field.kind.compare(_NEGATED.get(claim.operator, claim.operator), claim.value)
-    if claim.operator in _NEGATED:
-        return lambda view: not looks.among(read(view), compare)
-    return lambda view: looks.among(read(view), compare)
-
-
 def _may(node: FilterNode, view: _KnownView) -> bool | None:
     """Return the result for all exchanges that a view is known of, None where it depends on the exchange."""
     match node:
         case All():
             return True
         case FieldTest():
-            return _predicate(node, Looks())(view) if node.field in view.fields else None
+            return predicate(node, Looks(MOST_LOOKS, NotKept))(view) if node.field in view.fields else None
         case Not(inner):
             found = _may(inner, view)
             return None if found is None else not found

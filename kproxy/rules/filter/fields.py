@@ -6,9 +6,11 @@ them. The columns that a field reads decide how much of a frame has to be kept f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from kproxy.protocol.records.compression import CODECS
@@ -28,7 +30,8 @@ class View(Protocol):
         ...
 
 
-Read = Callable[[View], Iterable[Any]]
+Read = Callable[[Any], Iterable[Any]]
+"""Returns the values of a view; the views of one table have one type."""
 
 
 class FieldDepth(IntEnum):
@@ -246,5 +249,34 @@ FIELDS = (
 )  # fmt: skip
 """The fields of the language, in the order of the help."""
 
-BY_NAME = {field.name: field for field in FIELDS}
-BY_SHORT = {field.short: field for field in FIELDS if field.short}
+
+class FieldTable:
+    """Fields of one language. `paths`: fields with a path, by their first word, such as `value` of `value.country`;
+    each gets the rest of the name, and raises ValueError for a wrong path."""
+
+    def __init__(self, fields: Iterable[Field], paths: Mapping[str, Callable[[str], Field]] = MappingProxyType({})):
+        self.fields = tuple(fields)
+        self.by_name = {field.name: field for field in self.fields}
+        self.by_short = {field.short: field for field in self.fields if field.short}
+        self.paths = paths
+
+    def __getitem__(self, name: str) -> Field:
+        """Return the field with this name, as `FieldTest` has it."""
+        found = self.by_name.get(name)
+        if found is not None:
+            return found
+        root, rest = split_path(name)
+        return self.paths[root](rest)
+
+
+PATH_ROOT = re.compile(r"[a-z_]+(?=[.\[])")
+
+
+def split_path(name: str) -> tuple[str, str]:
+    """Return the first word of a name with a path, and the path; the whole name and nothing if it has no path."""
+    found = PATH_ROOT.match(name)
+    return (found[0], name[found.end() :]) if found else (name, "")
+
+
+EXCHANGES = FieldTable(FIELDS)
+BY_NAME, BY_SHORT = EXCHANGES.by_name, EXCHANGES.by_short

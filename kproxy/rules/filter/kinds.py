@@ -11,6 +11,8 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from decimal import Decimal
+from operator import ge, gt, le, lt
 from typing import Any
 
 from kproxy.protocol.table import errors as error_codes
@@ -21,8 +23,32 @@ from kproxy.rules.values.source import nearest
 
 EQUAL = ("==", "!=", "in")
 EXPRESSION = ("~", "!~")
-ORDER = ("<", "<=", ">", ">=")
+ORDERS = {"<": lt, "<=": le, ">": gt, ">=": ge}
+ORDER = tuple(ORDERS)
 Compare = Callable[[Any], bool]
+PLAIN = re.compile(r"[^\s()\"',!&|~<>=]+")
+"""Expression for values that need no quotes."""
+WORDS = frozenset(("and", "or", "not", "in"))
+
+
+def quoted(text: str) -> str:
+    """Return text as a value of the language, quoted if necessary. Within quotes, a backslash is literal unless a quote
+    or backslash follows."""
+    if PLAIN.fullmatch(text) and text.lower() not in WORDS:
+        return text
+    return in_quotes(text)
+
+
+def in_quotes(text: str) -> str:
+    escaped = re.sub(r'\\(?=[\\"]|\Z)', r"\\\\", text).replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def unquoted(text: str) -> str:
+    """Return the content of a text in quotes; a text without quotes as it is."""
+    if text[:1] not in ("'", '"'):
+        return text
+    return re.sub(rf"\\([\\{re.escape(text[0])}])", r"\1", text[1:-1])
 
 
 class Kind:
@@ -46,6 +72,14 @@ class Kind:
         """Return the text of a regular expression if it is a right one. Raises ValueError."""
         compiled(text)
         return text
+
+    def parse_value(self, text: str, operator: str, *, is_quoted: bool) -> Any:
+        """Return the value after an operator. `is_quoted`: the text was in quotes. Raises ValueError."""
+        return self.parse_expression(text) if operator in EXPRESSION else self.parse(text)
+
+    def written(self, value: Any, operator: str) -> str:
+        """Return a value as text for this operator, which `parse_value` reads again."""
+        return quoted(str(value) if operator in EXPRESSION else self.show(value))
 
     def compare(self, operator: str, value: Any) -> Compare:
         """Return the test of one value of an exchange, for an operator without negation."""
@@ -140,15 +174,9 @@ class NumberKind(Kind):
         return int(text)
 
     def compare(self, operator: str, value: Any) -> Compare:
-        match operator:
-            case "<":
-                return lambda found: bool(found < value)
-            case "<=":
-                return lambda found: bool(found <= value)
-            case ">":
-                return lambda found: bool(found > value)
-            case ">=":
-                return lambda found: bool(found >= value)
+        if operator in ORDER:
+            order = ORDERS[operator]
+            return lambda found: bool(order(found, value))
         return super().compare(operator, value)
 
 
@@ -248,6 +276,63 @@ class ChoiceKind(Kind):
         return text.lower()
 
 
+JSON_NUMBER = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,7})?")
+MOST_EXPONENT = 100_000
+JSON_WORDS = {"true": True, "false": False, "null": None}
+
+
+class JsonKind(Kind):
+    """Values in JSON: text, numbers, true, false and null. Numbers are compared exactly, and quoted values are text."""
+
+    operators = (*EQUAL, *EXPRESSION, *ORDER)
+    usual = "=="
+    wanted = "text, a number, true, false or null"
+
+    def parse_value(self, text: str, operator: str, *, is_quoted: bool) -> Any:
+        if operator in EXPRESSION:
+            return self.parse_expression(text)
+        value: Any = text
+        if not is_quoted and text in JSON_WORDS:
+            value = JSON_WORDS[text]
+        elif not is_quoted and JSON_NUMBER.fullmatch(text):
+            value = Decimal(text)
+            if abs(value.adjusted()) > MOST_EXPONENT:
+                raise ValueError(f"expected an exponent of at most {MOST_EXPONENT}, got {text}")
+        if operator in ORDER and not isinstance(value, str | Decimal):
+            raise ValueError(f"expected text or a number after {operator}, got {text}")
+        return value
+
+    def written(self, value: Any, operator: str) -> str:
+        if operator in EXPRESSION:
+            return quoted(value)
+        if isinstance(value, str):
+            return in_quotes(value) if value in JSON_WORDS or JSON_NUMBER.fullmatch(value) else quoted(value)
+        return str(value) if isinstance(value, Decimal) else {True: "true", False: "false", None: "null"}[value]
+
+    def compare(self, operator: str, value: Any) -> Compare:
+        if operator == "~":
+            test = expression_test(value)
+            return lambda found: json_type(found) in (str, Decimal) and test(found)
+        if operator not in ORDER:
+            return super().compare(operator, value)
+        order, kind = ORDERS[operator], json_type(value)
+        return lambda found: json_type(found) is kind and order(found, value)
+
+    def among(self, values: Sequence[Any]) -> Compare:
+        wanted = frozenset((json_type(value), value) for value in values)
+        return lambda found: (kind := json_type(found)) is not None and (kind, found) in wanted
+
+    def equals(self, value: Any) -> Compare:
+        kind = json_type(value)
+        return lambda found: json_type(found) is kind and found == value
+
+
+def json_type(value: Any) -> type | None:
+    """Return the type that a value is compared as: Decimal for each number. None for arrays and objects."""
+    kind = type(value)
+    return Decimal if kind is int else kind if kind in (str, Decimal, bool, type(None)) else None
+
+
 class FlagKind(Kind):
     """True or false: such a field has no operator and no value."""
 
@@ -257,3 +342,4 @@ class FlagKind(Kind):
 
 TEXT, API, ERROR, NUMBER, ACKS = Kind(), ApiKind(), ErrorKind(), NumberKind(), AcksKind()
 DURATION, SIZE, ADDRESS, TIME, FLAG = DurationKind(), SizeKind(), AddressKind(), TimeKind(), FlagKind()
+JSON = JsonKind()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from kproxy.base.errors import FilterError
 from kproxy.rules.values.source import nearest
 
-from .fields import BY_NAME, BY_SHORT, Field
-from .kinds import ERROR, FLAG
+from .fields import EXCHANGES, Field, FieldTable, split_path
+from .kinds import ERROR, FLAG, PLAIN, WORDS, quoted, unquoted
+
+__all__ = ["All", "And", "FieldTest", "FilterNode", "Not", "Or", "claims", "parse", "quoted", "written"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,47 +54,45 @@ class Or:
 
 FilterNode = All | FieldTest | Not | And | Or
 
-PLAIN = re.compile(r"[^\s()\"',!&|~<>=]+")
-"""Expression for values that need no quotes."""
-WORDS = frozenset(("and", "or", "not", "in"))
+
+def claims(node: FilterNode) -> Iterator[FieldTest]:
+    """Yield the claims of a filter, from left to right."""
+    match node:
+        case FieldTest():
+            yield node
+        case Not(inner):
+            yield from claims(inner)
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from claims(part)
 
 
-def written(node: FilterNode) -> str:
+def written(node: FilterNode, table: FieldTable = EXCHANGES) -> str:
     """Return the filter as text that parses to the same tree."""
     match node:
         case All():
             return ""
         case FieldTest():
-            return _claim(node)
+            return _claim(node, table)
         case Not(inner):
-            return f"not {_part(inner)}"
+            return f"not {_part(inner, table)}"
         case And(parts):
-            return " and ".join(map(_part, parts))
+            return " and ".join(_part(part, table) for part in parts)
         case Or(parts):
-            return " or ".join(map(_part, parts))
+            return " or ".join(_part(part, table) for part in parts)
 
 
-def _part(node: FilterNode) -> str:
-    return f"({written(node)})" if isinstance(node, And | Or) else written(node)
+def _part(node: FilterNode, table: FieldTable) -> str:
+    return f"({written(node, table)})" if isinstance(node, And | Or) else written(node, table)
 
 
-def _claim(claim: FieldTest) -> str:
-    kind = BY_NAME[claim.field].kind
+def _claim(claim: FieldTest, table: FieldTable) -> str:
+    kind = table[claim.field].kind
     if not claim.operator:
         return claim.field
     if claim.operator == "in":
-        return f"{claim.field} in ({', '.join(quoted(kind.show(value)) for value in claim.value)})"
-    text = str(claim.value) if claim.operator in ("~", "!~") else kind.show(claim.value)
-    return f"{claim.field} {claim.operator} {quoted(text)}"
-
-
-def quoted(text: str) -> str:
-    """Return text as a value of the language, quoted if necessary. Within quotes, a backslash is literal unless a quote
-    or backslash follows."""
-    if PLAIN.fullmatch(text) and text.lower() not in WORDS:
-        return text
-    escaped = re.sub(r'\\(?=[\\"]|\Z)', r"\\\\", text).replace('"', '\\"')
-    return f'"{escaped}"'
+        return f"{claim.field} in ({', '.join(kind.written(value, 'in') for value in claim.value)})"
+    return f"{claim.field} {claim.operator} {kind.written(claim.value, claim.operator)}"
 
 
 LONGEST = 4000
@@ -107,6 +108,7 @@ class Token:
     what: TokenKind
     text: str
     at: int
+    end: int
 
 
 _BLANK = re.compile(r"\s+")
@@ -126,34 +128,32 @@ def tokens(text: str) -> list[Token]:
         if blank := _BLANK.match(text, at):
             at = blank.end()
             continue
-        token, at = _next(text, at)
-        found.append(token)
-    return [*found, Token("end", "", len(text))]
+        found.append(_next(text, at))
+        at = found[-1].end
+    return [*found, Token("end", "", len(text), len(text))]
 
 
-def _next(text: str, at: int) -> tuple[Token, int]:
+def _next(text: str, at: int) -> Token:
     if text[at] in "\"'":
         return _text(text, at)
     if found := _SHORT.match(text, at):
-        return Token("short", found[1], at), found.end()
+        return Token("short", found[1], at, found.end())
     if found := _OPERATOR.match(text, at):
-        return Token("operator", found[0], at), found.end()
+        return Token("operator", found[0], at, found.end())
     if found := _SIGN.match(text, at):
-        return Token("sign", found[0], at), found.end()
+        return Token("sign", found[0], at, found.end())
     word = PLAIN.match(text, at)
     assert word is not None, "whatever is no sign, operator, quote or blank is part of a word"
-    return Token("word", word[0], at), word.end()
+    return Token("word", word[0], at, word.end())
 
 
-def _text(text: str, at: int) -> tuple[Token, int]:
-    """Return the quoted text at `at` and the index after it. A backslash is literal unless the quote or a backslash
+def _text(text: str, at: int) -> Token:
+    """Return the quoted text at `at`. A backslash is literal unless the quote or a backslash
     follows, for regular expressions."""
     found = _QUOTED.match(text, at)
     if found is None:
         raise FilterError(f"the quote {text[at]} is not closed", text, at)
-    quote = re.escape(text[at])
-    inside = found[1] if found[1] is not None else found[2]
-    return Token("text", re.sub(rf"\\([\\{quote}])", r"\1", inside), at), found.end()
+    return Token("text", unquoted(found[0]), at, found.end())
 
 
 DEEPEST = 50
@@ -163,9 +163,9 @@ MOST_CLAIMS = 100
 MEANT = {"=": "==", "=~": "~"}
 
 
-def parse(text: str) -> FilterNode:
+def parse(text: str, table: FieldTable = EXCHANGES) -> FilterNode:
     """Return the tree of a filter's text; `All()` for an empty one. Raises FilterError."""
-    parser = _Parser(text)
+    parser = _Parser(text, table)
     if parser.at_end():
         return All()
     tree = parser.either(0)
@@ -175,8 +175,9 @@ def parse(text: str) -> FilterNode:
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, table: FieldTable) -> None:
         self.text, self.tokens, self.place = text, tokens(text), 0
+        self.table = table
         self.claims = 0
 
     @property
@@ -234,12 +235,25 @@ class _Parser:
         if self.claims > MOST_CLAIMS:
             raise self.wrong(f"more than {MOST_CLAIMS} claims in one filter", token)
         if token.what == "short":
-            if token.text not in BY_SHORT:
-                raise self.wrong(_unknown_short(token.text), token)
-            return self.rest(BY_SHORT[token.text], short=True, token=token)
-        if token.what == "word" and token.text.lower() in BY_NAME:
-            return self.rest(BY_NAME[token.text.lower()], short=False, token=token)
-        raise self.wrong(_no_field(token), token)
+            if token.text not in self.table.by_short:
+                raise self.wrong(_unknown_short(token.text, self.table), token)
+            return self.rest(self.table.by_short[token.text], short=True, token=token)
+        if token.what == "word" and token.text.lower() in self.table.by_name:
+            return self.rest(self.table.by_name[token.text.lower()], short=False, token=token)
+        if token.what == "word" and split_path(token.text)[0] in self.table.paths:
+            return self.rest(self.path(token), short=False, token=token)
+        raise self.wrong(_no_field(token, self.table), token)
+
+    def path(self, token: Token) -> Field:
+        """Return the field with a path that begins at `token`; its names may be in quotes."""
+        end = token.at + len(token.text)
+        while self.here.at == end and self.here.what in ("word", "text"):
+            end = self.take().end
+        root, rest = split_path(self.text[token.at : end])
+        try:
+            return self.table.paths[root](rest)
+        except ValueError as error:
+            raise self.wrong(str(error), token) from None
 
     def rest(self, field: Field, *, short: bool, token: Token) -> FieldTest:
         """Parse the operator and value after the field of `token`, and return the claim."""
@@ -256,7 +270,9 @@ class _Parser:
     def error(self, field: Field) -> FieldTest:
         """Parse the optional error after `~e`. Words of the language and fields are not errors."""
         word = self.here.text.lower()
-        if self.here.what not in ("word", "text") or (self.here.what == "word" and word in WORDS | BY_NAME.keys()):
+        if self.here.what not in ("word", "text") or (
+            self.here.what == "word" and word in WORDS | self.table.by_name.keys()
+        ):
             return FieldTest(field.name)
         try:
             value = field.kind.parse(self.here.text)
@@ -291,23 +307,24 @@ class _Parser:
         if token.what not in ("word", "text"):
             raise self.wrong(f"expected {field.kind.wanted} here, such as {field.example}", token)
         try:
-            return (field.kind.parse_expression if operator in ("~", "!~") else field.kind.parse)(token.text)
+            return field.kind.parse_value(token.text, operator, is_quoted=token.what == "text")
         except ValueError as error:
             raise self.wrong(str(error), token) from None
 
 
-def _unknown_short(name: str) -> str:
-    if name.lower() in BY_NAME and BY_NAME[name.lower()].short:
-        return f"there is no short form ~{name}, write ~{BY_NAME[name.lower()].short} or {name.lower()}"
-    close = nearest(name, BY_SHORT)
+def _unknown_short(name: str, table: FieldTable) -> str:
+    field = table.by_name.get(name.lower())
+    if field is not None and field.short:
+        return f"there is no short form ~{name}, write ~{field.short} or {field.name}"
+    close = nearest(name, table.by_short)
     hint = f", did you mean ~{close}?" if close else "; as an operator ~ has a blank behind it"
     return f"there is no short form ~{name}{hint}"
 
 
-def _no_field(token: Token) -> str:
+def _no_field(token: Token, table: FieldTable) -> str:
     if token.what != "word" or token.text.lower() in WORDS:
         return f"expected a field here{f', got {token.text}' if token.text else ''}"
-    close = nearest(token.text, BY_NAME)
+    close = nearest(token.text, table.by_name)
     hint = f', did you mean "{close}"?' if close else ", `kproxy help filters` lists them"
     return f'unknown field "{token.text}"{hint}'
 
