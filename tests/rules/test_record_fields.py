@@ -1,0 +1,184 @@
+"""Conditions about the content of one record."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kproxy.base.errors import FilterError
+from kproxy.protocol.records import Record, encode_batch, encode_message_set, entries
+from kproxy.protocol.records.spans import EntrySpans
+from kproxy.rules.filter.kinds import EXPRESSION, JSON, ORDER
+from kproxy.rules.filter.parse import FieldTest, parse, written
+from kproxy.rules.filter.record_fields import (
+    EVERY,
+    FIELDS,
+    MOST_JSON,
+    RECORDS,
+    RecordCondition,
+    UnreadableRecord,
+    path_text,
+    search,
+)
+
+ORDER_VALUE = (
+    b'{"customer": {"country": "DE", "vip": true, "note": null}, "amount": 17.50, "count": 3, "17": "17", "none": {},'
+    b' "big": 123456789012345678901, "items": [{"sku": "a", "qty": 1}, {"sku": "b", "qty": 20}], "odd name": {"a.b": 1'
+    b', "back\\\\slash": 2}, "text": "17", "deep": [[1, [2]]], "twice": 1, "twice": 2, "over": 3, "over": {"a": 1}}'
+)
+HEADERS = (("trace-id", b"abc"), ("a.b", b"1"), ("x y", None), ("trace-id", b"def"))
+RECORD = Record(7, 1_700_000_000_123, b'{"id": 5}', ORDER_VALUE, HEADERS)
+TEXT_RECORD = Record(0, -1, None, b"plain \xff text")
+
+
+def matches(condition: str, record: Record = RECORD, form: Any = "auto", now: float = 1_700_000_060_123) -> bool:
+    spans = EntrySpans(next(entries(encode_batch([record]))))
+    (span,) = spans
+    return RecordCondition(condition, form).matches(spans, span, now)
+
+
+HOLD = [
+    "value.customer.country == DE", "value.customer.country in (FR, DE)", "value.customer.country ~ ^D",
+    "value.customer.country != FR", "value.missing != FR", "value.customer.country.code != FR", "value.amount == 17.5",
+    "value.amount > 17.49999999999999999999", "value.amount >= 1.75e1", "value.count < 3.5", "value.count in (1, 3)",
+    "value.customer.vip == true", "value.customer.note == null", "value.customer.vip", "not value.customer.note",
+    "value.customer", "not value.none", "value.big == 123456789012345678901", "value.big != 123456789012345678900",
+    "value.items[0].sku == a", "value.items[*].qty > 10", "not value.items[*].qty > 20", "value.items[1]",
+    "not value.items[2]", "not value.items[1].sku.x", "value.over.a == 1", 'value."odd name"."a.b" == 1',
+    "value.'odd name'.'a.b' == 1", "value.'odd name'.'back\\\\slash' == 2",
+    'value.text == "17"',
+    "not value.text == 17", "value.17 == '17'", "value.deep[0][1][0] == 2", "value.twice == 2", "value.amount ~ ^17",
+    "not value.amount == '17.50'", "value.customer.country >= D", "not value.customer.vip ~ true", "key.id == 5",
+    "header.trace-id == def", "header.trace-id == abc", "header.a.b == 1", 'header."x y" == ""', "not header.replay",
+    'header ~ "^trace-id=abc$"', "headers == 4", "timestamp >= 2023-11-14T22:13:20.123", "timestamp < 2023-11-14T22:14",
+    "age == 60s", "offset == 7", "record_size > 300", "not keyless and not tombstone", "structured", "~val country",
+]  # fmt: skip
+HOLD_FOR_TEXT = [
+    "keyless", "not timestamp > 1970-01-01", "not age > 0ms", "not structured", "value ~ 'plain . text'",
+    "not value.customer", "value.customer != DE", "record_size == 12", "headers == 0", "not header",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("condition", HOLD)
+def test_condition_holds_for_a_structured_record(condition: str) -> None:
+    assert matches(condition)
+    assert not matches(f"not ({condition})")
+    assert str(RecordCondition(str(RecordCondition(condition)))) == str(RecordCondition(condition))
+
+
+@pytest.mark.parametrize("condition", HOLD_FOR_TEXT)
+def test_condition_holds_for_a_text_record(condition: str) -> None:
+    assert matches(condition, TEXT_RECORD)
+
+
+def test_conditions_read_messages_of_old_formats() -> None:
+    """They have no headers. With log append time, the timestamp is the broker's."""
+    made = encode_message_set([Record(3, 5, None, b'{"a": 1}')], 1, log_append_time=1_700_000_000_000)
+    (span,) = (spans := EntrySpans(next(entries(made))))
+
+    for condition in ("value.a == 1", "headers == 0", "keyless", "timestamp > 2023", "offset == 3"):
+        assert RecordCondition(condition.replace("2023", "2023-01-01")).matches(spans, span)
+
+
+def test_form_decides_if_a_value_is_structured() -> None:
+    assert matches("value.a == 1", Record(0, 0, None, b' {"a": 1}'), "json")
+    assert not matches("value.a == 1", Record(0, 0, None, b' {"a": 1}'))
+    assert not matches("value.a == 1 or structured", Record(0, 0, None, b'{"a": 1}'), "text")
+
+
+UNREADABLE = {
+    "invalid JSON": (b'{"a": 1', "expected JSON, got"),
+    "invalid JSON after the path": (b'{"a": 1, "b": }', "expected JSON, got"),
+    "half a character": (b'{"a": "\\ud800"}', "expected JSON, got"),
+    "bytes": (b'{"a": "' + b"x" * MOST_JSON + b'"}', "expected JSON of at most 1048576 bytes"),
+    "levels": (b'{"b": ' + b"[" * 64 + b"]" * 64 + b"}", "expected JSON of at most 64 levels"),
+    "many levels": (b'{"b": ' + b"[" * 400_000 + b"]" * 400_000 + b"}", "expected JSON of at most 64 levels"),
+    "digits": (b'{"a": ' + b"9" * 401 + b"}", "expected a number of at most 400 characters, got 401"),
+    "exponent": (b'{"a": 1e99999999999999999999}', "expected a number, got"),
+    "elements": (b'{"a": [' + b"0," * 20_000 + b"0]}", "more than 20000 values"),
+}
+
+
+@pytest.mark.parametrize(("value", "message"), UNREADABLE.values(), ids=UNREADABLE)
+def test_unreadable_record_is_an_error(value: bytes, message: str) -> None:
+    condition = "value.a[*] > 1" if "elements" not in message and b"[0," in value else "value.a == 1"
+    with pytest.raises(UnreadableRecord, match=message):
+        matches(condition, Record(0, 0, None, value))
+
+
+def test_levels_and_brackets_in_texts_are_counted_apart() -> None:
+    assert matches("value.a == 1", Record(0, 0, None, b'{"a": 1, "b": ' + b"[" * 63 + b"]" * 63 + b"}"))
+    assert matches("value.a == 1", Record(0, 0, None, b'{"b": "\\"' + b"[" * 100 + b'", "a": 1}'))
+    assert matches("value.a == 1", Record(0, 0, None, b'{"b": [' + b"{}," * 100 + b'1], "a": 1}'))
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "problem"),
+    [
+        ("value..a == 1", 0, "expected a path of at most 64 steps such as .items[0].sku, got ..a"),
+        ("not value.a[x]", 4, "expected a path of at most 64 steps such as .items[0].sku, got .a[x]"),
+        ("value" + "[0]" * 65, 0, "expected a path of at most 64 steps such as .items[0].sku, got " + "[0]" * 65),
+        ("header[0]", 0, 'expected a header such as header.trace-id or header."x y", got header[0]'),
+        ("value.a > null", 10, "expected text or a number after >, got null"),
+        ("value.a == 1e9999999", 11, "expected an exponent of at most 100000, got 1e9999999"),
+        ("topic == x", 0, 'unknown field "topic", `kproxy help filters` lists them'),
+    ],
+)
+def test_wrong_condition_has_its_place(text: str, at: int, problem: str) -> None:
+    with pytest.raises(FilterError) as raised:
+        RecordCondition(text)
+    assert (raised.value.at, raised.value.problem) == (at, problem)
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
+def test_example_of_a_record_field_is_a_condition(field: Any) -> None:
+    assert parse(field.example, RECORDS).field == field.name
+
+
+STEPS = st.lists(st.text(max_size=6) | st.integers(0, 99) | st.just(EVERY), min_size=1, max_size=4)
+VALUES = st.text(max_size=8) | st.decimals(allow_nan=False, allow_infinity=False, places=3) | st.booleans() | st.none()
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(["key", "value"]), STEPS, st.sampled_from(JSON.operators), st.lists(VALUES, min_size=1, max_size=3)
+)
+def test_written_path_claim_is_read_again(root: str, steps: list[Any], operator: str, values: list[Any]) -> None:
+    value: Any = tuple(values) if operator == "in" else "a'\"\\\\" if operator in EXPRESSION else values[0]
+    if operator in ORDER and not isinstance(value, str | Decimal):
+        value = "true"
+    claim = FieldTest(root + path_text(steps), operator, value)
+
+    assert parse(written(claim, RECORDS), RECORDS) == claim
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None)
+@given(JSON_VALUES, st.lists(st.sampled_from(["a", "b", 0, 1, EVERY]), max_size=3), st.booleans())
+def test_search_finds_the_values_of_json(document: Any, steps: list[Any], indented: bool) -> None:
+    found = [document]
+    for step in steps:
+        if isinstance(step, str):
+            found = [one[step] for one in found if isinstance(one, dict) and step in one]
+        else:
+            lists = [one for one in found if isinstance(one, list)]
+            found = [item for one in lists for item in (one if step == EVERY else one[step : step + 1])]
+    expected = [
+        bool(one) if isinstance(one, dict | list)
+        else Decimal(json.dumps(one)) if type(one) in (int, float) else one
+        for one in found
+    ]  # fmt: skip
+    text = json.dumps(document, indent=2 if indented else None).encode()
+
+    assert [bool(one) if type(one) is tuple else one for one in search(tuple(steps))(text)] == expected
