@@ -1,7 +1,8 @@
 """Draws pictures, each for light and dark pages: `python docs/tables.py` writes them as SVG.
 
 `picture-*.svg` of the README shows a frame's stages. `ports-*.svg` of concepts.md shows listeners, ports and brokers.
-`addresses-*.svg` of networks.md shows the replaced addresses of a Metadata response.
+`addresses-*.svg` of networks.md shows the replaced addresses of a Metadata response. `tenants-*.svg` of
+names-tenants.md shows the prefixes of two tenants, and `audit-*.svg` of audit.md the way of an event to the tables.
 
 Strategy: words come from elsewhere. The groups of rules are those of `kproxy rules kinds`, split by when their rules
 take effect; stages and sinks are words of the glossary in ARCHITECTURE.md, which a test compares. Only the places are
@@ -61,6 +62,8 @@ def pictures() -> dict[str, str]:
         files[f"addresses-{name}.svg"] = svg(
             "Broker addresses in a response, and the connection that follows", 300, _addresses(palette), palette
         )
+        files[f"tenants-{name}.svg"] = svg("Two tenants on one cluster", 250, _tenants(palette), palette)
+        files[f"audit-{name}.svg"] = svg("From exchanges to report tables", 250, _audit(palette), palette)
     return files
 
 
@@ -87,6 +90,59 @@ def _addresses(palette: Palette) -> list[str]:
     for x, text in ((290, "2: kafka.example.com:9102"), (670, "2: b2.internal:9092")):
         parts.append(_text(x, 180, text, palette.text, size=13))
     return [*parts, _text(480, 206, "addresses replaced", palette.accent, size=12)]
+
+
+def _tenants(palette: Palette) -> list[str]:
+    """Return two tenants that use one topic name, and the names on the brokers."""
+    parts = [
+        _box(340, 12, 280, 226, palette.panel, palette.accent),
+        _text(480, 36, "kproxy", palette.text, bold=True),
+        _box(720, 12, 232, 226, palette.panel, palette.line),
+        _text(836, 36, "cluster", palette.text, bold=True),
+        _box(736, 186, 200, 40, palette.chip, palette.line),
+        _text(836, 211, "billing", palette.faint, size=13),
+        _text(480, 211, "not visible to tenants", palette.faint, size=12),
+    ]
+    for y, tenant in ((82, "team-a"), (146, "team-b")):
+        parts += [
+            _box(8, y - 20, 232, 40, palette.panel, palette.line),
+            _text(124, y + 5, f"client of {tenant}: orders", palette.text, size=13),
+            _arrow(240, y, 356, y, palette.line),
+            _box(356, y - 20, 248, 40, palette.chip, palette.line),
+            _text(480, y + 5, f"kind: prefix, prefix: {tenant}.", palette.text, size=13),
+            _arrow(604, y, 736, y, palette.line),
+            _box(736, y - 20, 200, 40, palette.chip, palette.line),
+            _text(836, y + 5, f"{tenant}.orders", palette.text, size=13),
+        ]
+    return parts
+
+
+def _audit(palette: Palette) -> list[str]:
+    """Return the outlets of audit events, and the tables that Spark builds from them."""
+    parts = [
+        _box(8, 85, 150, 80, palette.panel, palette.accent),
+        _text(83, 118, "kproxy", palette.text, bold=True),
+        _text(83, 140, "numbers each event", palette.faint, size=12),
+        _text(862, 205, "kproxy audit show, report", palette.faint, size=12),
+        _text(600, 205, "kproxy audit run", palette.faint, size=12),
+    ]
+    for y, outlet, use in ((50, "files", "dt=…/*.ndjson.gz"), (125, "Kafka topic", "one message an event"),
+                           (200, "OpenTelemetry collector", "log records")):  # fmt: skip
+        parts += [
+            _arrow(158, 125, 222, y, palette.line),
+            _box(222, y - 28, 210, 56, palette.chip, palette.line),
+            _text(327, y - 3, outlet, palette.text, size=13),
+            _text(327, y + 16, use, palette.faint, size=12),
+        ]
+    parts += [_arrow(432, y, 500, 125, palette.line) for y in (50, 125)]
+    for x, table, content in ((500, "bronze", "events as lines"), (660, "silver", "typed rows"),
+                              (820, "gold", "answers")):  # fmt: skip
+        parts += [
+            _box(x, 97, 128, 56, palette.chip, palette.line),
+            _text(x + 64, 122, table, palette.text, size=13),
+            _text(x + 64, 141, content, palette.faint, size=12),
+        ]
+    return [*parts, _arrow(628, 125, 660, 125, palette.line), _arrow(788, 125, 820, 125, palette.line)]
 
 
 def _ports(palette: Palette) -> list[str]:

@@ -74,7 +74,7 @@ def test_examples_of_the_page_work_as_shown(tmp_path: Path) -> None:
                 assert re.fullmatch(pattern, printed), f"{example.command}\n{printed}"
                 assert not re.search(r"\d (failed|errors?)(,| in )", printed), f"{example.command}\n{printed}"
                 count += 1
-    assert count == 4
+    assert count == 5
 
 
 def test_table_of_test_folders_lists_each_folder() -> None:
