@@ -107,3 +107,13 @@ def test_the_module_can_be_run() -> None:
 def test_admin_other_server_names_response_and_url() -> None:
     error = Admin("http://localhost:9").other_server("status 404")
     assert str(error) == "expected kproxy's admin API, got status 404 (at http://localhost:9)"
+
+
+@pytest.mark.parametrize(("origin", "shown"), [("file", True), ("api", False), ("test", False)])
+def test_rules_list_shows_errors_of_files_only(origin: str, shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The users of the API and of tests have received their errors."""
+    last = {"origin": origin, "at": "12:00", "mistakes": [{"where": "a.yaml:1:1", "message": "unknown key"}]}
+    monkeypatch.setattr(Admin, "__call__", lambda *words, **options: {"rules": [], "last_rejection": last})
+    _, text = run("rules", "list", "--admin", "http://127.0.0.1:9190")
+
+    assert ("a.yaml:1:1: unknown key" in text) == shown
