@@ -29,6 +29,7 @@ PAGE = ROOT / "docs" / "ci.md"
 MAKEFILE = (ROOT / "Makefile").read_text()
 PYTHON = str(Path(sys.base_prefix, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}"))
 """Without the packages of the tests."""
+INSTALLED = ("-o", ".venv/.ready-for-release")  # make installs nothing
 SCHEMAS = {
     "github-workflows": sorted(WORKFLOWS.values()),
     "github-actions": [ROOT / "action.yml"],
@@ -135,7 +136,7 @@ def test_matrix_has_the_pythons_of_nox_and_of_the_classifiers() -> None:
 
 def commands(*verbs: str, **variables: str) -> list[str]:
     """Return the commands of verbs, without running them."""
-    words = ["make", "-n", *verbs, "RELEASE_READY=Makefile", *(f"{name}={text}" for name, text in variables.items())]
+    words = ["make", "-n", *INSTALLED, *verbs, *(f"{name}={text}" for name, text in variables.items())]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.replace("\\\n", " ").splitlines()
 
@@ -182,7 +183,7 @@ def test_verbs_that_need_an_engine_or_a_login_have_their_commands() -> None:
 
 def make(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run verbs in the repository with the packages of this Python."""
-    command = ["make", "-s", *words, f"BIN={Path(sys.executable).parent}", "RELEASE_READY=Makefile"]
+    command = ["make", "-s", *INSTALLED, *words, f"BIN={Path(sys.executable).parent}"]
     return subprocess.run(
         command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
