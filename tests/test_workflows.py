@@ -275,11 +275,16 @@ def test_sbom_has_the_pinned_packages_of_the_image(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.tools("check-jsonschema")
-@pytest.mark.parametrize("schema", SCHEMAS)
-def test_project_files_fit_their_published_schema(schema: str) -> None:
-    words = [find_program("check-jsonschema"), "--builtin-schema", f"vendor.{schema}", *SCHEMAS[schema]]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[:2000] + done.stderr
+def test_project_files_fit_their_published_schemas(tmp_path: Path) -> None:
+    """In one process. A workflow with a wrong key does not."""
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text(WORKFLOWS["docs.yml"].read_text().replace("permissions:", "permission:"))
+    runs = [["--builtin-schema", f"vendor.{schema}", *map(str, files)] for schema, files in SCHEMAS.items()]
+    runs.append(["--builtin-schema", "vendor.github-workflows", str(wrong)])
+    program = "import sys; from check_jsonschema import main\n"
+    program += f"sys.exit(repr([main(words, standalone_mode=False) for words in {runs!r}]))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1:] == ["[0, 0, 0, 0, 1]"], done.stdout[:2000] + done.stderr
 
 
 @pytest.mark.process
