@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from kproxy.base.errors import FilterError
 from kproxy.protocol.records import Record, encode_batch, encode_message_set, entries
 from kproxy.protocol.records.spans import EntrySpans
+from kproxy.rules.filter import record_fields
 from kproxy.rules.filter.kinds import EXPRESSION, JSON, ORDER
 from kproxy.rules.filter.parse import FieldTest, parse, written
 from kproxy.rules.filter.record_fields import (
@@ -24,6 +26,7 @@ from kproxy.rules.filter.record_fields import (
     UnreadableRecord,
     path_text,
     search,
+    too_deep,
 )
 
 ORDER_VALUE = (
@@ -109,6 +112,24 @@ def test_unreadable_record_is_an_error(value: bytes, message: str) -> None:
     condition = "value.a[*] > 1" if "elements" not in message and b"[0," in value else "value.a == 1"
     with pytest.raises(UnreadableRecord, match=message):
         matches(condition, Record(0, 0, None, value))
+
+
+def levels(document: Any) -> int:
+    inside = document.values() if isinstance(document, dict) else document if isinstance(document, list) else None
+    return 0 if inside is None else 1 + max(map(levels, inside), default=0)
+
+
+@settings(deadline=None)
+@given(
+    st.recursive(
+        st.text('[]{}"\\ a', max_size=5),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text('[{"\\', max_size=2), inner, max_size=2),
+        max_leaves=9,
+    )
+)
+def test_levels_of_any_json_are_counted(document: Any) -> None:
+    with patch.object(record_fields, "DEEPEST_JSON", 2):
+        assert too_deep(json.dumps(document).encode()) == (levels(document) > 2)
 
 
 def test_levels_and_brackets_in_texts_are_counted_apart() -> None:

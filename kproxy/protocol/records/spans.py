@@ -45,7 +45,7 @@ from kproxy.protocol.primitives import (
 from .batch import base_of, frame_batch, inner_entries, key_and_value, without_records, write_message
 from .compression import DECOMPRESSED_LIMIT, SHORT_TO_PACK, compress, decompress
 from .entry import LEGACY, Batch, LegacyEntry
-from .record import ANY_HEADERS, HEADERS_LIMIT, TooManyHeaders, put, read_field, read_record, wrapped
+from .record import ANY_HEADERS, HEADERS_LIMIT, TooManyHeaders, put, read_record, wrapped
 
 Span = tuple[int, int, int, int, int, int, int, int, int]
 Header = tuple[bytes, bytes | None]
@@ -265,15 +265,19 @@ class EntrySpans:
 
     def headers(self, span: Span) -> list[Header]:
         """Return the headers in their order. Names are UTF-8 if the producer follows the protocol."""
-        if span[VALUE_END] == span[END]:  # magic 0 and 1
+        data = self.part(span[VALUE_END], span[END])
+        if len(data) < 2:  # no headers; nothing at all in magic 0 and 1
             return []
-        data = memoryview(self.part(span[VALUE_END], span[END]))
-        count, position = read_varint(data, 0)
+        count, p = read_varint(data, 0)
         found: list[Header] = []
         for _ in yielding_range(count):
-            name, position = read_field(data, position, len(data))
-            value, position = read_field(data, position, len(data))
-            found.append((name or b"", value))
+            n, p = read_uvarint(data, p) if data[p] >= 0x80 else (data[p], p + 1)
+            end = p + (n >> 1)
+            name = data[p:end]
+            n, p = read_uvarint(data, end) if data[end] >= 0x80 else (data[end], end + 1)
+            end = p if n & 1 else p + (n >> 1)
+            found.append((name, None if n & 1 else data[p:end]))
+            p = end
         return found
 
     def header(self, span: Span, name: bytes) -> list[bytes | None]:

@@ -43,10 +43,11 @@ class UnreadableRecord(RecordsError):
 class RecordView:
     """One record as a condition reads it. `now`: Unix time in ms, for `age`."""
 
-    __slots__ = ("form", "now", "span", "spans")
+    __slots__ = ("_json", "form", "now", "span", "spans")
 
     def __init__(self, spans: EntrySpans, span: Span, form: Format = "auto", now: float = 0) -> None:
         self.spans, self.span, self.form, self.now = spans, span, form, now
+        self._json: bytes | Literal[False] | None = False
 
     def timestamp(self) -> int:
         """Return the timestamp in ms that a consumer reads; -1 if the record has none."""
@@ -54,6 +55,14 @@ class RecordView:
         if entry.is_log_append_time:
             return entry.max_timestamp if isinstance(entry, Batch) else entry.timestamp
         return self.spans.timestamp(self.span)
+
+    def json_value(self) -> bytes | None:
+        if self._json is False:
+            self._json = self.json(self.spans.value(self.span))
+        return self._json
+
+    def json_key(self) -> bytes | None:
+        return self.json(self.spans.key(self.span))
 
     def json(self, data: bytes | None) -> bytes | None:
         """Return a key or value that is structured, None for another one. Raises UnreadableRecord beyond a limit."""
@@ -66,12 +75,16 @@ class RecordView:
         return data
 
 
-OUTSIDE_BRACKETS = re.compile(rb'(?:"(?:[^"\\]++|\\.)*+"|[^\[\]{}"]++)++', re.DOTALL)
+OTHER_BYTES = bytes(set(range(256)) - set(b'[]{}"'))
+STRING = re.compile(rb'"[^"]*+"')
 
 
 def too_deep(data: bytes) -> bool:
     """Return True if arrays and objects are nested deeper than DEEPEST_JSON."""
-    brackets = OUTSIDE_BRACKETS.sub(b"", data)
+    # Adjoining quotes can go in pairs, as this does not change which brackets are in a string.
+    brackets = data.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, OTHER_BYTES).replace(b'""', b"")
+    if b'"' in brackets:
+        brackets = STRING.sub(b"", brackets)
     for _ in range(DEEPEST_JSON):  # each round removes the innermost level
         before = brackets
         brackets = brackets.replace(b"[]", b" ").replace(b"{}", b" ").replace(b" ", b"")
@@ -232,7 +245,7 @@ def of_value(view: RecordView) -> bytes | None:
     return view.spans.value(view.span)
 
 
-def structure_field(root: str, part: Callable[[RecordView], bytes | None]) -> Callable[[str], Field]:
+def structure_field(root: str, structure: Callable[[RecordView], bytes | None]) -> Callable[[str], Field]:
     """Return the maker of fields such as `value.items[0].sku`."""
 
     def make(path: str) -> Field:
@@ -240,7 +253,7 @@ def structure_field(root: str, part: Callable[[RecordView], bytes | None]) -> Ca
         found = search(steps)
 
         def read(view: RecordView) -> Iterable[Any]:
-            data = view.json(part(view))
+            data = structure(view)
             return () if data is None else found(data)
 
         name = root + path_text(steps)
@@ -294,7 +307,7 @@ def _size(view: RecordView) -> Iterable[int]:
 
 
 def _structured(view: RecordView) -> Iterable[bool]:
-    data = view.json(of_value(view))
+    data = view.json_value()
     try:
         return (data is not None and bool(WHOLE.decode(data)),)
     except BAD_JSON:
@@ -321,7 +334,8 @@ FIELDS = (
     Field(DATA, "structured", "", FLAG, "the value is JSON", "structured", _structured, DECODED),
 )  # fmt: skip
 RECORDS = FieldTable(FIELDS, {
-    "key": structure_field("key", of_key), "value": structure_field("value", of_value), "header": header_field,
+    "key": structure_field("key", RecordView.json_key), "value": structure_field("value", RecordView.json_value),
+    "header": header_field,
 })  # fmt: skip
 """The fields of conditions about a record."""
 

@@ -96,7 +96,9 @@ def compare_written(spans: EntrySpans, records: list[Record], found: list[Span],
     again, problem = outcome(one for part in entries(expected[0]) for one in decode(part, 4 * LIMIT, stored=True))
     if problem is None:  # offsets of bad bytes may not fit the form that `rewrite` gives them
         new = list(entries(written))
-        assert [plain(one) for part in new for one in decode(part, 4 * LIMIT, stored=True)] == list(map(plain, again))
+        made = [plain(one) for part in new for one in decode(part, 4 * LIMIT, stored=True)]
+        # `rewrite` shifts exchanged offsets in a wrapper whose last offset is 0
+        assert made == list(map(plain, again)) or (entry.magic == 1 and made == list(map(plain, after)))
         for part in new if isinstance(entry, Batch) or entry.codec else ():  # single messages are copied as they are
             check_crc(part)
     if isinstance(entry, Batch) and not set(steps) - {OMIT, TWICE}:
