@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 import urllib.error
 import urllib.request
@@ -23,6 +24,7 @@ from testcontainers.core.wait_strategies import HttpWaitStrategy
 FOLDER = "/etc/kproxy"
 ADMIN_PORT = 9190
 ATTEMPTS = 100  # to find consecutive free ports
+PORTS = range(20_000, 32_768)  # below the ports of outgoing connections, which could take a released port
 RULE_TTL = "1h"  # removes the rules of a test that was killed
 PAGE_SIZE = 1000
 LONGEST_WAIT = 60.0  # seconds that kproxy waits for exchanges
@@ -115,10 +117,11 @@ def reserve_ports(count: int) -> list[socket.socket]:
     """Return sockets that are bound to `count` consecutive free ports, in ascending order."""
     for _ in range(ATTEMPTS):
         found: list[socket.socket] = []
+        first = random.randrange(PORTS.start, max(PORTS.stop - count, PORTS.start + 1))
         with suppress(OSError, OverflowError):  # a port is taken, or above 65535
-            for number in range(count):
+            for port in range(first, first + count):
                 found.append(socket.socket())
-                found[number].bind(("", found[0].getsockname()[1] + number if number else 0))
+                found[-1].bind(("", port))
             return found
         for one in found:
             one.close()

@@ -75,9 +75,9 @@ class Engine:
 
 @pytest.fixture
 def kit(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    import testcontainers.core.container
+    from testcontainers.core.config import testcontainers_config
 
-    monkeypatch.setattr(testcontainers.core.container.c, "ryuk_disabled", True)
+    monkeypatch.setattr(testcontainers_config, "ryuk_disabled", True)
     spec = importlib.util.spec_from_file_location("kproxy_testcontainers", CLIENTS / "python/kproxy_testcontainers.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

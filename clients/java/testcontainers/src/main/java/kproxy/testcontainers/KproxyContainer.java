@@ -8,6 +8,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.UUID;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.stream.Collectors;
 import kproxy.KproxyServer;
 import org.testcontainers.containers.GenericContainer;
@@ -25,6 +26,8 @@ public class KproxyContainer extends GenericContainer<KproxyContainer> implement
     static final String FOLDER = "/etc/kproxy/";
     static final int ADMIN_PORT = 9190;
     private static final int ATTEMPTS = 100; // to find consecutive free ports
+    private static final int FIRST_PORT = 20_000;
+    private static final int LAST_PORT = 32_767; // outgoing connections use higher ports and could take a released one
 
     private final String token = UUID.randomUUID().toString();
     private final List<String> rules = new ArrayList<>();
@@ -101,19 +104,15 @@ public class KproxyContainer extends GenericContainer<KproxyContainer> implement
     /** Opens this number of consecutive free ports, and returns the first one. */
     private int reservePorts(int count) {
         for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+            int first = ThreadLocalRandom.current().nextInt(FIRST_PORT, LAST_PORT - count);
             try {
-                reserved.add(new ServerSocket(0));
-                int first = reserved.get(0).getLocalPort();
-                for (int one = first + 1; one < Math.min(first + count, 65_536); one++) {
+                for (int one = first; one < first + count; one++) {
                     reserved.add(new ServerSocket(one));
                 }
+                return first;
             } catch (IOException taken) {
                 releasePorts();
             }
-            if (reserved.size() == count) {
-                return reserved.get(0).getLocalPort();
-            }
-            releasePorts();
         }
         throw new IllegalStateException("expected " + count + " consecutive free ports, got none");
     }
