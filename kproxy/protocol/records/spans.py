@@ -33,14 +33,7 @@ from typing import Literal
 
 from kproxy.base.cooperative import FEW, yield_point, yielding, yielding_range
 from kproxy.base.errors import DecodeError, EncodeError, RecordsError
-from kproxy.protocol.primitives import (
-    Buffer,
-    read_bits,
-    read_uvarint,
-    read_varint,
-    write_varint,
-    write_varlong,
-)
+from kproxy.protocol.primitives import Buffer, read_bits, read_uvarint, read_varint, write_varint, write_varlong
 
 from .batch import base_of, frame_batch, inner_entries, key_and_value, without_records, write_message
 from .compression import DECOMPRESSED_LIMIT, SHORT_TO_PACK, compress, decompress
@@ -99,11 +92,6 @@ class EntrySpans:
         # Reading bytes is faster than reading a memoryview. A copy of long data takes longer than that saves.
         self.data = bytes(data) if len(data) <= SHORT_TO_PACK else data
         self.gap = len(self.data) + 1  # so that no record of `added` adjoins the last record of `data`
-
-    @property
-    def decompressed(self) -> int:
-        """Bytes from the codec; 0 without a codec."""
-        return len(self.data) if self.entry.codec else 0
 
     def __iter__(self) -> Iterator[Span]:
         if isinstance(self.entry, Batch):
@@ -405,7 +393,10 @@ class EntrySpans:
             raise RecordsError(f"control batch at offset {entry.base_offset} is never changed")
         low, high = LOWEST, HIGHEST
         if renumber:
-            spans = (self.edit(span, offset_delta=number) for number, span in enumerate(spans))
+            kept = list(islice(spans, MOST_RECORDS + 1))
+            if self.is_whole(kept):
+                return None  # offsets of unchanged entries stay, too
+            spans = (self.edit(span, offset_delta=number) for number, span in enumerate(kept))
         elif isinstance(entry, Batch):
             low, high = 0, min(entry.last_offset_delta, HIGHEST - entry.base_offset)
         out, newest, offset = bytearray(), LOWEST, 0
@@ -439,6 +430,15 @@ class EntrySpans:
         if not entry.codec or not count:
             return bytes(out)
         return self.written_wrapper(entry, out, offset, newest, renumber, fast)
+
+    def is_whole(self, spans: Iterable[Span]) -> bool:
+        """Return True if these are all records of the entry in their order, without changes."""
+        end = 0
+        for span in yielding(spans):
+            if span[START] != end:
+                return False
+            end = span[END]
+        return end == len(self.data)
 
     def copy(self, out: bytearray, start: int, end: int) -> None:
         """Append the bytes between two positions of one buffer."""

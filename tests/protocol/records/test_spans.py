@@ -111,6 +111,9 @@ def test_renumbered_records_have_no_gaps(form: tuple[int, int]) -> None:
     assert [one.offset - base for one in made] == list(range(4 if many else 2))
     assert [one.key for one in made] == ([b"key0", b"key0", b"key2", b"key3"] if many else [b"key0"] * 2)
     assert opened.write([], renumber=True) == b""
+    moved = [dataclasses.replace(record, offset=record.offset + 3) for record in RECORDS]
+    unchanged = EntrySpans(entry_of(moved, *form, **({"base_offset": 5} if form[0] == 2 else {})))
+    assert unchanged.write(unchanged, renumber=True) is None
 
 
 LITTLE, LARGE = 1 << 20, Record(0, 0, None, bytes(1 << 22))

@@ -112,7 +112,7 @@ class RecordBudget:
         except RecordsError:
             self.size -= DAMAGED if entry.codec else 0
             raise
-        self.size -= spans.decompressed
+        self.size -= len(spans.data) if entry.codec else 0
         try:
             yield spans
         finally:
