@@ -82,7 +82,7 @@ EXPECTED = {
         {},
     ),
     "msk-serverless": Expected(
-        {0: (7, 9), 1: (10, 12), 3: (7, 11), 11: (4, 7), 46: (0, 0)},
+        {0: (7, 9), 1: (10, 12), 3: (6, 11), 11: (4, 7), 46: (0, 0)},
         {21, 27, 34, 35, 45, 68, 78},
         {"log_dirs": UNSUPPORTED, "move": UNSUPPORTED, "allow": DENIED, "delete_records": UNSUPPORTED},
         {delete_records: "_UNSUPPORTED_FEATURE", create_acl: "CLUSTER_AUTHORIZATION_FAILED"},

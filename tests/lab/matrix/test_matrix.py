@@ -53,8 +53,15 @@ UNFIT: dict[tuple[str, str], set[str]] = {
     ("librdkafka", "msk-serverless"): {"transactions"},  # it has AddPartitionsToTxn 0 only
     # it has ListOffsets up to 4, JoinGroup up to 3 and AddPartitionsToTxn up to 0
     ("java-old", "msk-serverless"): {"consume", "group", "transactions", "admin"},
+    ("aiokafka", "msk-serverless"): set(STEPS),  # it has Metadata up to 5
+    ("rskafka", "msk-serverless"): {"produce", "consume", "admin"},  # it has Metadata up to 4
+    # it has JoinGroup up to 2 and ListOffsets 1, and ignores the minimums
+    ("kafka-go", "msk-serverless"): {"consume", "group", "admin"},
+    ("kafkajs", "msk-serverless"): {"consume", "group", "transactions", "admin"},  # it has ListOffsets up to 3
+    ("franz-go", "azure-event-hubs"): {"produce", "consume", "group"},  # it compresses with snappy by default
+    ("kafka-streams", "azure-event-hubs"): {"consume", "group"},  # its application commits transactions
 }
-"""Steps that a client cannot do with a service, because it lacks the versions that the service requires."""
+"""Steps that a client cannot do with a service, because it lacks what the service requires."""
 
 
 def known_addresses(bootstrap: str) -> frozenset[str]:
