@@ -395,7 +395,7 @@ class EntrySpans:
         if renumber:
             kept = list(islice(spans, MOST_RECORDS + 1))
             if self.is_whole(kept):
-                return None  # offsets of unchanged entries stay, too
+                return None  # an unchanged entry keeps its offsets
             spans = (self.edit(span, offset_delta=number) for number, span in enumerate(kept))
         elif isinstance(entry, Batch):
             low, high = 0, min(entry.last_offset_delta, HIGHEST - entry.base_offset)
@@ -425,11 +425,7 @@ class EntrySpans:
         self.copy(out, start, end)
         if len(out) == len(self.data) and out == self.data:
             return None
-        if isinstance(entry, Batch):
-            return self.written_batch(entry, out, count, newest, renumber, fast)
-        if not entry.codec or not count:
-            return bytes(out)
-        return self.written_wrapper(entry, out, offset, newest, renumber, fast)
+        return self.written(out, count, offset, newest, renumber, fast)
 
     def is_whole(self, spans: Iterable[Span]) -> bool:
         """Return True if these are all records of the entry in their order, without changes."""
@@ -449,8 +445,14 @@ class EntrySpans:
         else:
             out += self.added[start - self.gap : end - self.gap]
 
-    @staticmethod
-    def written_batch(batch: Batch, records: bytearray, count: int, newest: int, renumber: bool, fast: bool) -> bytes:
+    def written(self, records: bytearray, count: int, last: int, newest: int, renumber: bool, fast: bool) -> bytes:
+        """Return the entry with these bytes of `count` records, the offset delta of the last one and the newest
+        timestamp."""
+        batch = self.entry
+        if isinstance(batch, LegacyEntry):
+            if not batch.codec or not count:
+                return bytes(records)
+            return self.written_wrapper(batch, records, last, newest, renumber, fast)
         if not count:
             return b"" if renumber else frame_batch(without_records(batch), b"")
         header = replace(
