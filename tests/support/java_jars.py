@@ -23,8 +23,11 @@ def streams_libs(version: str = KAFKA_VERSION) -> Path:
     return jars("streams", version, _program("kafka-streams", version), "kafka-streams-*.jar")
 
 
-def connect_libs(version: str = KAFKA_VERSION) -> Path:
-    """Return the folder with Kafka Connect's workers and the connectors that read and write files."""
+def connect_libs(version: str = "4.3.1") -> Path:
+    """Return the folder with Kafka Connect's workers and the connectors that read and write files.
+
+    Kafka 4.4.0 was published without connect-file.
+    """
     return jars("connect", version, _program("connect-runtime connect-file", version), "connect-file-*.jar")
 
 

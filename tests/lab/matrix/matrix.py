@@ -118,7 +118,7 @@ def jvm(name: str, libs: Callable[[], Path]) -> Callable[[], list[str]]:
 
 def connect() -> list[str]:
     """Connect's own main class, started by a script that writes its files."""
-    return [sys.executable, str(HERE / "connect" / "client.py"), str(connect_libs(KAFKA_VERSION))]
+    return [sys.executable, str(HERE / "connect" / "client.py"), str(connect_libs())]
 
 
 #: What the word count of the streams program comes to, after each step.
