@@ -14,8 +14,8 @@ import click
 from click.core import ParameterSource
 
 from kproxy.base.errors import DocumentError, InputError, KproxyError, plural
-from kproxy.base.terminal import in_line, output_option, say
-from kproxy.cli.reports import FORMS, Case, Outcome, Problem, Report, write_report
+from kproxy.base.terminal import output_option, say
+from kproxy.cli.reports import FORMS, Case, Outcome, Problem, Report, log_line, write_report
 from kproxy.testing.explore.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
                 ctx.exit(replayed(words, given, options))
             known = KnownFailures(frozenset() if options.update else baseline.known(shlex.join(words)))
             test = test_of(words, given, options, known, options.one_batch_per_fetch)
-            result = explore_test(test, options, lambda text: say(in_line(text), err=True))
+            result = explore_test(test, options, lambda text: say(log_line(text), err=True))
             output = given["output"]
             if output == "text":
                 for line in report_lines(result):

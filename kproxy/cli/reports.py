@@ -299,8 +299,13 @@ def github_lines(report: Report) -> Iterator[str]:
         text = shortened("\n".join((problem.head(), *problem.details)), LONGEST_TEXT)
         yield f"::{command} {given}::{command_data(text)}"
     left = len(problems) - MOST_ANNOTATIONS
-    yield from (f"kproxy {report.command}: {note}" for note in report.shown_notes())
+    yield from (log_line(f"kproxy {report.command}: {note}") for note in report.shown_notes())
     yield f"kproxy {report.command}: {report.summary}" + (f", {left:,} problems without annotation" if left > 0 else "")
+
+
+def log_line(text: str) -> str:
+    """Return a text as one line of a log, without `##[`: GitHub reads a command after it at any position of a line."""
+    return in_line(text).replace("##[", "##\\u005b")
 
 
 def command_data(text: str) -> str:

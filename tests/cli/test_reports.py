@@ -122,6 +122,7 @@ def commands(text: str) -> list[tuple[str, dict[str, str], str]]:
     found = []
     for line in re.split(r"\r\n|\r|\n", text):
         if not line.lstrip().startswith("::"):
+            assert not re.search(r"##\[.*\]", line), line  # the older form of a command, at any position
             continue
         head, _, data = line.lstrip()[2:].partition("::")
         name, _, given = head.partition(" ")
@@ -421,10 +422,16 @@ def test_explore_json_is_the_report_file(folder: Path, monkeypatch: pytest.Monke
     """-o json prints the document of --report, and lines about files are on standard error."""
     result = exploration()
     result.findings[0] = replace(result.findings[0], example=judge(failed_run(PAIR, "\x1b]]>")))
-    monkeypatch.setattr("kproxy.testing.explore.fork_session.explore_test", lambda *_: result)
+
+    def explore_test(test: Any, options: Any, tell: Any) -> Any:
+        tell("crash in run 1: ##[stop-commands]a\n::error::b")
+        return result
+
+    monkeypatch.setattr("kproxy.testing.explore.fork_session.explore_test", explore_test)
     ran = kproxy("explore --report a.json -o json -- true")
 
-    assert ran.exit_code == 1 and ran.stderr == "written: a.json\n"
+    assert ran.exit_code == 1
+    assert ran.stderr == "crash in run 1: ##\\u005bstop-commands]a\\u000a::error::b\nwritten: a.json\n"
     assert json.loads(ran.stdout) == json.loads((folder / "a.json").read_text())
     for form in ("junit", "github", "text"):
         assert kproxy("explore", "-o", form, "--", "true").exit_code == 1
