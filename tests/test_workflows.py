@@ -398,7 +398,9 @@ def test_action_passes_inputs_by_environment_only() -> None:
         ("test", "rules/", 1, ""),
         ("verify", "missing.pcapng", 2, "missing.pcapng"),
         ("explore", "--help", 0, "Usage: kproxy explore"),
-        ("run", "--help", 2, "::error::expected command check, test, verify or explore, got run"),
+        ("run", "--help", 2, "::error::expected command check, test, verify or explore, got run\n"),
+        ("a\n::set-env name=b::c", "", 2, "verify or explore, got $'a\\n::set-env name=b::c'\n"),
+        ("check", "'rules/a good rule.yaml' \"--strict", 2, "::error::expected args with closed quotes, got \\'rules/a"),
         (
             "check",
             "'rules/a good rule.yaml'\n$(touch${IFS}injected) ;touch${IFS}injected",
@@ -417,8 +419,8 @@ def test_action_runs_one_command(tmp_path: Path, command: str, arguments: str, c
     found, output, sarif = run_action(tmp_path, command, arguments)
 
     assert (found, printed in output) == (code, True), output
-    assert sarif is None if command in {"explore", "run"} else sarif is not None
-    assert sarif is None or code == 2 or yaml.safe_load(sarif.read_text())["version"] == "2.1.0"
+    assert (sarif is None) == (command == "explore" or code == 2)
+    assert sarif is None or yaml.safe_load(sarif.read_text())["version"] == "2.1.0"
     assert not (tmp_path / "injected").exists()
 
 
