@@ -1,6 +1,10 @@
 # One verb a line. Each makes .venv and fetches what it needs by itself. Types are checked while jars come.
 .PHONY: demo quick test check compiled test-all docs fuzz soak bench bench-check stretches matrix java kits kit-packages containers jars tools programs house dashboard vendor suites conformance scale home wheel pyz sbom image image-check image-push image-sign chart chart-push chart-index release-notes release publish site
 
+# Recipes and $(shell ...) pass these variables to a shell in quotes. `value` does not expand them.
+$(foreach one,URL VERSION IMAGE DIST DASHBOARD,$(foreach char,' " ` $$ \,\
+  $(if $(findstring $(char),$(value $(one))),$(error expected $(one) without $(char), got $(value $(one))))))
+
 PYTHON ?= python3
 WORKERS ?= 2
 # Bytecode is kept, whatever the environment says: hundreds of processes start, each would compile all of kproxy again.
@@ -120,7 +124,7 @@ programs:  ## what only the whole sweeps need: iptables, a validator of SARIF, a
 
 DASHBOARD ?= dist/kproxy-dashboard.json
 dashboard:  ## write the Grafana dashboard for sharing and import to a file (another one: make dashboard DASHBOARD=FILE)
-	@$(PYTHON) tools/dashboard.py $(DASHBOARD)
+	@$(PYTHON) tools/dashboard.py '$(DASHBOARD)'
 
 home:  ## write the repository's URL into all files that contain it: make home URL=https://HOST/OWNER/NAME (URL=none removes it)
 	@$(PYTHON) tools/home.py '$(URL)'

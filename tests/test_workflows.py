@@ -190,6 +190,19 @@ def make(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.process
+def test_make_variables_with_code_of_a_shell_are_rejected(tmp_path: Path) -> None:
+    """On the command line and in the environment, before any verb runs."""
+    made = tmp_path / "made"
+    codes = {"'": f"a'; touch {made}; '", '"': f'a"; touch {made}; "', "`": f"a`touch {made}`",
+             "$": f"$(shell touch {made})", "\\": "a\\nb"}  # fmt: skip
+    for number, (char, text) in enumerate(codes.items()):
+        name = ("URL", "VERSION", "IMAGE", "DIST", "DASHBOARD")[number]
+        for done in (make("-n", "release", f"{name}={text}"), make("-n", "release", **{name: text})):
+            assert done.returncode == 2 and f"expected {name} without {char}, got {text}" in done.stderr, done.stderr
+    assert not made.exists()
+
+
+@pytest.mark.process
 def test_release_notes_are_the_section_of_the_version(tmp_path: Path) -> None:
     """With links to the tag, and an error for a version without changes."""
     server = {"GITHUB_SERVER_URL": "https://git.example", "GITHUB_REPOSITORY": "acme/proxy"}
@@ -400,7 +413,7 @@ def test_action_passes_inputs_by_environment_only() -> None:
         ("explore", "--help", 0, "Usage: kproxy explore"),
         ("run", "--help", 2, "::error::expected command check, test, verify or explore, got run\n"),
         ("a\n::set-env name=b::c", "", 2, "verify or explore, got $'a\\n::set-env name=b::c'\n"),
-        ("check", "'rules/a good rule.yaml' \"--strict", 2, "::error::expected args with closed quotes, got \\'rules/a"),
+        ("check", "'rules/a good rule.yaml' \"--strict", 2, "::error::expected args with closed quotes, got"),
         (
             "check",
             "'rules/a good rule.yaml'\n$(touch${IFS}injected) ;touch${IFS}injected",
