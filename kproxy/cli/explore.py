@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from kproxy.base.errors import DocumentError, InputError, KproxyError, plural
+from kproxy.base.named_file import reason
 from kproxy.base.terminal import output_option, say
 from kproxy.cli.reports import FORMS, Case, Outcome, Problem, Report, log_line, write_report
 from kproxy.testing.explore.options import OPTIONS
@@ -108,6 +109,9 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
                 write_report(report_of(result, [] if is_written else lines), output, document)
     except KproxyError as error:
         say(f"kproxy: {error}", err=True)
+        ctx.exit(2)
+    except OSError as error:  # of standard output, for example: click would exit with 1
+        say(f"kproxy: {f'{error.filename}: ' if error.filename else ''}{reason(error)}", err=True)
         ctx.exit(2)
     except KeyboardInterrupt:  # again, during the end: click would exit with 1, the code for findings
         say("kproxy: interrupted", err=True)

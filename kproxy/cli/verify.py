@@ -110,6 +110,7 @@ def command(
     except BadTerm as error:
         raise click.UsageError(f"--{error.name.replace('_', '-')}: {error}") from None
     form = ReportForm(level, policy, output, html, number)
+    place = "the input"  # of errors without a file
     title, names = (f"the proxy at {admin.url}", (admin.url,)) if following else (titled(files), files)
     try:
         wanted = make_filter(filter_text)
@@ -118,11 +119,12 @@ def command(
         else:
             verdict = verdict_of(files, wanted, terms, quiet=output != "text")
         policy.decide(verdict, level)
+        place = "standard output"
         form.report(verdict, title, names)
     except KproxyError as error:
         raise bad(str(error)) from None
     except OSError as error:
-        raise bad(f"{error.filename or 'the input'}: {reason(error)}") from None
+        raise bad(f"{error.filename or place}: {reason(error)}") from None
     raise click.exceptions.Exit(verdict.exit_code or 0)
 
 

@@ -6,6 +6,7 @@ its `id`.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -436,6 +437,20 @@ def test_explore_json_is_the_report_file(folder: Path, monkeypatch: pytest.Monke
     for form in ("junit", "github", "text"):
         assert kproxy("explore", "-o", form, "--", "true").exit_code == 1
     assert ET.fromstring(kproxy("explore -o junit -- true").stdout).attrib["failures"] == "1"
+
+
+def test_report_that_cannot_be_printed_ends_with_two(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 would be a finding. The message does not name the recording."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("kproxy.testing.explore.fork_session.explore_test", lambda *_: exploration())
+    for command in ("verify", "explore"):
+        monkeypatch.setattr(f"kproxy.cli.{command}.write_report", full)
+    for words, place in (("verify twice.pcapng -o json", "standard output: "), ("explore -o json -- true", "")):
+        ran = kproxy(words)
+        assert (ran.exit_code, ran.stderr) == (2, f"kproxy: {place}no space left on device\n")
 
 
 def test_json_of_a_report_keeps_raw_names(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
