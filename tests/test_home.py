@@ -153,7 +153,8 @@ def test_site_has_addresses_of_project_urls(tree: Path) -> None:
     "url",
     ["", "github.com/a/b", "http://github.com/a/b", "https://github.com/a", "https://github.com/a/b/c", "https://a/b/c",
      "https://github.com/a/..", "https://github.com/a/b?x", "https://github.com/a/b$(id)", "https://github.com/-a/b",
-     "https://u:p@github.com/a/b", "https://github.com/a b/c", 'https://github.com/a"/c', "https://github.com/a/b\n"],
+     "https://u:p@github.com/a/b", "https://github.com/a b/c", 'https://github.com/a"/c', "https://github.com/a/b\n",
+     "https://github.com/a\u0435/b", "https://github.com/a/b\u0662"],
 )  # fmt: skip
 def test_home_rejects_text_that_is_not_a_repository(url: str) -> None:
     with pytest.raises(ValueError, match=r"expected https://HOST/OWNER/NAME, got .* \(at URL\)"):

@@ -40,7 +40,9 @@ class Home:
     def parse(cls, text: str) -> Home:
         """Raises ValueError if the text is not the https URL of a repository."""
         url = text.removesuffix("/").removesuffix(".git")
-        found = re.fullmatch(r"https://([a-z0-9-]+(?:\.[a-z0-9-]+)+)/([A-Za-z0-9][\w-]*)/([A-Za-z0-9][\w.-]*)", url)
+        found = re.fullmatch(
+            r"https://([a-z0-9-]+(?:\.[a-z0-9-]+)+)/([A-Za-z0-9][\w-]*)/([A-Za-z0-9][\w.-]*)", url, re.ASCII
+        )
         if found is None or ".." in url:
             raise ValueError(f"expected https://HOST/OWNER/NAME, got {text!r} (at URL)")
         host, owner, name = found.groups()
