@@ -345,4 +345,5 @@ def summary_lines(report: Report) -> Iterator[str]:
 
 
 def cell(text: str) -> str:
-    return escape(in_line(shortened(text, LONGEST_CELL)))
+    made = in_line(shortened(text, LONGEST_CELL))
+    return escape(shortened(made, LONGEST_CELL))  # an escaped character has up to twelve
