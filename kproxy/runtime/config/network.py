@@ -50,7 +50,7 @@ class Limits(Model):
     buffer_threshold: ByteCount = Field(
         default=65_536,
         description="frames up to this size are buffered completely and rewritten exactly; larger Fetch responses "
-        "stream and keep their length. Metadata of about 150 topics has 64 KiB",
+        "stream and keep their length. Metadata of about 150 topics with nine partitions each has 64 KiB",
     )
     max_buffered_bytes: ByteCount = Field(
         default=268_435_456,
