@@ -298,7 +298,7 @@ def test_missing_parts_of_a_recording_are_in_each_report(folder: Path, monkeypat
 def test_long_reports_are_bounded(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wide = "\U000e0001" * 20_000  # each is escaped as twelve characters
+    wide = "\U000e0001" * 400 + "&" * 20_000  # one is escaped as twelve characters, the other one as five
     problems = [Problem("a", "warning", wide if number < 200 else f"{number}") for number in range(MOST_RESULTS + 10)]
     problems.append(Problem("b", "error", "the last one"))
     cases = [Case(wide, wide, "passed", [one]) for one in problems[:-1]]
