@@ -69,9 +69,6 @@ RENAMED: dict[str, dict[str, tuple[str, ...]]] = {  # by sort, old name: new nam
         "replay --patience": ("--response-timeout",),
         "explore --drip": ("--one-batch-per-fetch",),
     },
-    "pytest option": {
-        "--kproxy-explore-drip": ("--kproxy-explore-one-batch-per-fetch",),
-    },
     "method": {
         "release": ("resume",),
     },

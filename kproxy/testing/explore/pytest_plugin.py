@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from kproxy.base.errors import RENAMED
-
 from .options import OPTIONS
 
+RENAMED = {"--kproxy-explore-drip": "--kproxy-explore-one-batch-per-fetch"}  # removed after 0.1, as in base/errors.py
 # of the pytest that forks: socket, test id, cluster address
 HIDDEN: tuple[tuple[str, dict[str, Any]], ...] = (("serve", {"type": int}), ("item", {}), ("upstream", {}))
 
@@ -24,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                     "again, each time with another fault.")  # fmt: skip
     for option in OPTIONS:
         group.addoption(f"--kproxy-explore-{option.name}", **option.of_argparse)
-    for old, (new,) in RENAMED["pytest option"].items():
+    for old, new in RENAMED.items():
         group.addoption(old, help=argparse.SUPPRESS, nargs="?", type=partial(reject_renamed, old, new), const="")
     for name, arguments in HIDDEN:
         group.addoption(f"--kproxy-explore-{name}", help=argparse.SUPPRESS, **arguments)
