@@ -20,6 +20,9 @@ WIDE = {"width": 1680, "height": 1000}
 
 REFUSAL = "Failed to load resource"
 """What browsers themselves write of each answer that is no success, and of a server that is gone."""
+KEEP_NOTICES = """window.notices = [];
+const keep = () => notices.push(...[...document.querySelectorAll('[role=status]')].map((one) => one.textContent));
+new MutationObserver(keep).observe(document, {subtree: true, childList: true, characterData: true});"""
 OpenPage = Callable[..., "Page"]
 
 
@@ -39,7 +42,14 @@ def browser() -> Iterator[Browser]:
 def spare(browser: Browser) -> Page:
     """A page that tests use one after the other: a process that has loaded the program once loads it again in half the
     time."""
-    return browser.new_context(viewport=WIDE, color_scheme="light", timezone_id="UTC").new_page()
+    context = browser.new_context(viewport=WIDE, color_scheme="light", timezone_id="UTC")
+    context.add_init_script(KEEP_NOTICES)
+    return context.new_page()
+
+
+def wait_for_notice(page: Page, text: str) -> None:
+    """Wait until a notice with this text was shown. A notice disappears after 6 s, which a busy machine can miss."""
+    page.wait_for_function("text => notices.some((one) => one.includes(text))", arg=text)
 
 
 @pytest.fixture
@@ -61,6 +71,7 @@ def open_page(browser: Browser, spare: Page) -> Iterator[OpenPage]:
         its own."""
         if context or opened:
             made = browser.new_context(**{"viewport": WIDE, "timezone_id": "UTC", **context})
+            made.add_init_script(KEEP_NOTICES)
             contexts.append(made)
             page = made.new_page()
         else:

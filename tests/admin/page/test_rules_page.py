@@ -11,7 +11,7 @@ from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import check_documents, read_document
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.values.source import Source
-from tests.admin.page.conftest import OpenPage, expect, tab_to
+from tests.admin.page.conftest import OpenPage, expect, tab_to, wait_for_notice
 from tests.admin.page.test_access import violations
 from tests.admin.page.test_page import HOSTILE, shown
 from tests.support.fake_view import FakeView, problem
@@ -77,7 +77,7 @@ def test_rules_are_listed_and_switched(writing: FakeView, open_page: OpenPage) -
     first = " ".join(page.locator("main tbody tr >> nth=0").inner_text().split())
     assert first.startswith("1 slow sometimes delay api on 3,320 645 645 2"), first
     page.locator("main [role=switch] >> nth=0").click()
-    page.wait_for_selector("[role=status] >> text=turned off")
+    wait_for_notice(page, "turned off")
     page.keyboard.press("j")
     page.keyboard.press("j")
     page.keyboard.press("x")
@@ -87,7 +87,7 @@ def test_rules_are_listed_and_switched(writing: FakeView, open_page: OpenPage) -
     page.wait_for_selector("dialog[open] .last:focus")
     page.keyboard.press("Shift+Tab")
     page.keyboard.press("Enter")
-    page.wait_for_selector("[role=status] >> text=removed")
+    wait_for_notice(page, "removed")
 
     assert [one[:2] for one in writing.changes] == [
         ("POST", "/api/rules/slow sometimes/disable"), ("DELETE", "/api/rules/slow sometimes"),

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kproxy.cli import main
 from kproxy.testing.cluster import MockCluster
 from kproxy.testing.process import Proxy, free_port_with_room, free_ports
-from tests.admin.page.conftest import OpenPage, expect, tab_to
+from tests.admin.page.conftest import OpenPage, expect, tab_to, wait_for_notice
 from tests.admin.page.test_page import cells
 from tests.support.capture_files import packets, pcap, produce, written
 
@@ -272,7 +272,7 @@ def test_what_nobody_lets_go_goes_on_by_itself(shop: Shop, open_page: OpenPage) 
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(shop.order, 53, "alone")
         page.wait_for_selector(".held-frame")
-        page.wait_for_selector("[role=status] >> text=timed out")
+        wait_for_notice(page, "timed out")
         writing.result(PATIENCE)
     page.wait_for_selector(".list .row:not(.waiting) em >> text=hold a moment")
     page.keyboard.press("j")
