@@ -28,6 +28,7 @@ PORTS = range(20_000, 32_768)  # below the ports of outgoing connections, which 
 RULE_TTL = "1h"  # removes the rules of a test that was killed
 PAGE_SIZE = 1000
 LONGEST_WAIT = 60.0  # seconds that kproxy waits for exchanges
+REQUEST_TIMEOUT = LONGEST_WAIT + 30.0  # seconds; covers a wait for exchanges
 CONFIG = """\
 clusters:
   main: {{bootstrap: {upstream}}}
@@ -238,7 +239,7 @@ class Kproxy:
         data = body.encode() if method == "POST" else None
         request = urllib.request.Request(self._admin_url + path, data, headers, method=method)
         try:
-            with urllib.request.urlopen(request) as response:
+            with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
             with error:
