@@ -12,13 +12,12 @@ import pytest
 from crc32c import crc32c
 
 from kproxy.base.errors import RecordsError
-from kproxy.protocol.records import compression
+from kproxy.protocol.records import compression, spans
 from kproxy.protocol.records.batch import encode_batch
 from kproxy.protocol.records.compression import GZIP, PIECE, SHORT, SNAPPY, ZSTD, decompress
 from kproxy.protocol.records.entry import BATCH, read_digest
 from kproxy.protocol.records.record import Record, read_record, write_record
 from kproxy.rules.kinds import require
-from kproxy.rules.kinds.base import records_rule as bodies
 from kproxy.tools.rehearse.dialogue import Dialogue
 from tests.support.frames import produce
 from tests.support.hooks import hooked
@@ -88,7 +87,7 @@ def test_rule_with_hostile_records_yields(kind: str, what: str, unit: Unit) -> N
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.endswith("_records") or kind == "set_record"])
 def test_rule_leaves_a_record_bomb_unchanged(kind: str, unit: Unit, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bomb has a kilobyte for each ten thousand records, and would fill the memory. The other batch is changed."""
-    monkeypatch.setattr(bodies, "MOST_RECORDS", 20_000)
+    monkeypatch.setattr(spans, "MOST_RECORDS", 20_000)
     usual, much = with_headers(10, 1), bomb(40_000)
     assert len(much) < 1000
 
@@ -104,7 +103,7 @@ def test_rule_leaves_a_record_bomb_unchanged(kind: str, unit: Unit, monkeypatch:
 
 def test_what_was_really_sent_is_changed_however_much_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """The room grows with the bytes of the frame."""
-    monkeypatch.setattr(bodies, "MOST_RECORDS", 100)
+    monkeypatch.setattr(spans, "MOST_RECORDS", 100)
     batches = b"".join(with_headers(10, 0) for _ in range(100))
     assert b"\x02k\x020" in batches
     talk = dialogue("set_record").client(produce(1, "t", records=batches, acks=1))

@@ -182,6 +182,7 @@ class EntrySpans:
 
     def skip_headers(self, position: int, end: int) -> int:
         """Return the position after the headers of a record that ends at `end`. Raises DecodeError or IndexError."""
+        yield_point()  # headers of many records take long even if each record has few
         data = self.data
         count, position = read_varint(data, position)
         if not 0 <= count <= HEADERS_LIMIT:
@@ -256,6 +257,7 @@ class EntrySpans:
         data = self.part(span[VALUE_END], span[END])
         if len(data) < 2:  # no headers; nothing at all in magic 0 and 1
             return []
+        yield_point()
         count, p = read_varint(data, 0)
         found: list[Header] = []
         for _ in yielding_range(count):

@@ -208,4 +208,4 @@ def test_lost_write_is_proved_from_an_ordinary_capture(
     verdict = verdict_of(tmp_path / "lost.pcapng")
     found = {one["check"]: one["level"] for one in verdict["findings"]}
     assert found == {"lost-write": "proved"}, verdict["findings"]
-    assert all("under way at its end" in sentence for sentence in verdict["incomplete"])
+    assert all("in flight at its end" in sentence for sentence in verdict["incomplete"])
