@@ -108,9 +108,11 @@ def in_time(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[..
     return limited
 
 
+# A shell ignores Ctrl-C for what it starts in the background, and nohup ignores SIGHUP. Processes of tests inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # a shell ignores Ctrl-C for what it starts in the background, and processes that tests interrupt inherit that
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)

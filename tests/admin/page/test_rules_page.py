@@ -262,7 +262,9 @@ def test_whoever_may_only_look_changes_nothing(writing: FakeView, open_page: Ope
     page.wait_for_selector("text=incident.pcapng")
     expect(page.locator("main button")).to_have_text(["Download"])
     page.goto(f"{writing.page}#/exchanges")
+    page.wait_for_selector(".list .row")
     page.keyboard.press("j")
+    page.wait_for_selector(".row.selected")
     page.keyboard.press("m")
     page.wait_for_selector("text=5 would match")
 

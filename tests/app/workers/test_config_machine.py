@@ -40,8 +40,8 @@ class Machine:
         config = f"config {self.count}".encode()
         decided = way in BROKEN or spoiler is None or not self.pool.workers[spoiler].ready
         able = any(one.ready for one in self.pool.workers) and not self.configs.ending
-        WorkerRules.prepare.__dict__["patience"] = 0.05 if way == "is silent while it prepares" else LONG
-        WorkerRules.commit.__dict__["patience"] = 0.05 if way == "is silent at commit" else LONG
+        WorkerRules.prepare.__dict__["patience"] = 0.5 if way == "is silent while it prepares" else LONG
+        WorkerRules.commit.__dict__["patience"] = 0.5 if way == "is silent at commit" else LONG
         if spoiler is not None:
             self.spoil(self.pool.workers[spoiler], self.configs.processes[spoiler], way)
         try:
