@@ -108,7 +108,7 @@ def in_time(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[..
     return limited
 
 
-# A shell ignores Ctrl-C for what it starts in the background, and nohup ignores SIGHUP. Processes of tests inherit that.
+# A shell ignores Ctrl-C for what it starts in the background, nohup ignores SIGHUP. Processes of tests inherit both.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
