@@ -170,14 +170,14 @@ def test_what_was_installed_runs(built: tuple[Path, Path], tmp_path: Path) -> No
 @pytest.fixture
 def index(built: tuple[Path, Path], tmp_path: Path) -> Iterator[str]:
     """The URL of a package index on this machine, with the wheel."""
-    folder = tmp_path / "index" / "simple" / PROJECT["name"]
+    folder = tmp_path / "index" / PROJECT["name"]
     folder.mkdir(parents=True)
     shutil.copy(built[1], folder)
     (folder / "index.html").write_text(f'<a href="{built[1].name}">{built[1].name}</a>')
     handler = partial(SimpleHTTPRequestHandler, directory=tmp_path / "index")
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/simple"
+        yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 
 
