@@ -60,8 +60,8 @@ class InterceptRule(SelectingRule):
     """Holds frames until a user resumes, edits, answers or drops them: in the live view, or at `/api/held`.
 
     Later frames on the same connection wait; other connections do not. After `hold_for`, `on_timeout` applies. Held
-    frames are resumed when their client disconnects, and when the rule is removed or disabled. Java clients give up a
-    request after 30 s (`request.timeout.ms`), librdkafka after 60 s. A member leaves its group after
+    frames are discarded when their client disconnects, and resumed when the rule is removed or disabled. Java clients
+    give up a request after 30 s (`request.timeout.ms`), librdkafka after 60 s. A member leaves its group after
     `session.timeout.ms` (45 s) without a heartbeat.
     """
 
