@@ -85,7 +85,7 @@ _TIMED = (
     Column("p95_ms", "double", "95 % took at most this", "ms"),
     Column("p99_ms", "double", "99 % took at most this", "ms"),
     Column("max_ms", "double", "the longest", "ms"),
-    Column("broker_ms", "double", "mean time of the broker's part; absent: not known", "ms"),
+    Column("broker_ms", "double", "mean of the broker's part, of requests that it answered; absent: none", "ms"),
     Column("rule_ms", "double", "mean time that rules held requests and responses, or frames before them", "ms"),
     Column("wait_ms", "double", "mean time in kproxy for other causes, such as lookups", "ms"),
     Column("throttled", "long", "responses with a throttle_time_ms", "requests"),
@@ -100,7 +100,7 @@ LATENCY = GoldAnswer(
     "and a JoinGroup for the other members, which is normal. Percentiles are upper bounds of a histogram with "
     "bounds at 1, 2, 5, 10, 25, 50, 100, 250, 500 ms, 1, 2.5, 5, 10 and 30 s. The true value is at most that, "
     "and more than the bound below; no percentile is above the maximum. The parts of the broker, of rules and of "
-    "kproxy add up to the latency.",
+    "kproxy add up to the latency if the broker answered all requests.",
     reads=("requests",),
     order=("-p99_ms", "-requests"),
     columns=columns(*("cluster", "api", "node", "requests"), *_TIMED),
@@ -254,8 +254,8 @@ STORMS = GoldAnswer(
     "storms",
     "Storms",
     "Who connects, or asks for metadata, too often?",
-    "Per client address. A storm is a minute with 60 connections, or with 300 Metadata, ApiVersions or FindCoordinator "
-    "requests, from one address.",
+    "Per client address. A storm is a minute with at least 60 connections, or at least 300 requests of Metadata, "
+    "ApiVersions or FindCoordinator each, from one address.",
     reads=("connections", "requests"),
     order=("-storm", "-peak_per_minute", "client_address"),
     columns=columns(

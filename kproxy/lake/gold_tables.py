@@ -39,8 +39,9 @@ VIOLATIONS = GoldAnswer(
     "`duplicate-sequence`, `order`, `read-beyond-stable`, `aborted-read` (if the marker was in a response of at most "
     "64 KiB), `zombie-write` (Produce), `lost-commit` and `commit-goes-back`. `unseen` counts acknowledged offsets "
     "without a read. The checks need an event for each request: `audit: {level_by_api: {Produce: requests, Fetch: "
-    "requests}}`; `not-checked` counts other requests. Between days, a hundred batches of a partition are compared: "
-    "unread ones, and ones without a write on that day. The view is the clients', so effects of rules are included.",
+    "requests}}`; `not-checked` counts other requests. Between days, at most a hundred batches of each of these are "
+    "compared in a partition: unread ones, ones without a write on that day, and ones of transactions. The view is "
+    "the clients', so effects of rules are included.",
     reads=("produce_partitions", "fetch_partitions", "commits", "offsets_told", "requests"),
     order=("level", "-day", "check", "broker_topic", "partition", "broker_group"),
     worst_first=("suspect", "note"),
@@ -131,8 +132,7 @@ TOPIC_CONSUMERS = GoldAnswer(
     "topic_consumers",
     "Who reads",
     "Who reads each topic?",
-    "One row per topic and client. One that waits for records and gets none, or was refused, has a row with its "
-    "requests, and is none of the clients that read.",
+    "One row per topic and client. A client that got no records, or was refused, has a row with its requests.",
     reads=("fetch_partitions",),
     order=("-records", "-requests", "topic"),
     columns=columns(
@@ -157,7 +157,7 @@ KAFKA4_READINESS = GoldAnswer(
     worst_first=("breaks", "unknown api", "old software", "unknown software", "ready"),
     columns=columns(
         *("cluster", "client_id", *SOFTWARE, "api", "version"),
-        Column("minimum", "int", "first version of the API that Kafka 4 takes; absent: Kafka 4 lacks the API"),
+        Column("minimum", "int", "first version of the API that Kafka 4 takes; absent: Kafka 4 or kproxy lacks it"),
         Column("verdict", "string", "breaks, unknown api, old software, unknown software or ready"),
         *(*TIMES, "requests"),
         Column("principals", "string", "principals, the first ten by name", array=True),
@@ -195,8 +195,8 @@ DORMANT_CLIENTS = GoldAnswer(
     "dormant_clients",
     "Clients, and the dormant ones",
     "Which clients are there, and which have gone silent?",
-    "A client that has sent nothing for 7 days, counted back from the last request of all, is dormant. What comes "
-    "before a client is authenticated is left out.",
+    "A client that has sent nothing for 7 days, counted back from the last request of all, is dormant. ApiVersions, "
+    "SaslHandshake and SaslAuthenticate requests do not count.",
     reads=("requests",),
     order=("-dormant", "-days_idle", "client_id"),
     columns=columns(

@@ -1,6 +1,6 @@
 """Every event type and column (CloudEvents 1.0, additive changes only), and their JSON Schema.
 
-Names are the client's. If the broker uses another name, a `broker_…` column contains it.
+Names are the client's. If the broker has another name for a topic or group, a `broker_…` column contains it.
 
 JSON Schema (2020-12) describes the lines of one type: the CloudEvents envelope, with the data of one event type.
 Additional properties are allowed everywhere, since columns are added. Columns of the data are optional: an absent
@@ -18,7 +18,7 @@ ENVELOPE = (
     Column("id", "string", "number of the event in its source, from 1, without gaps"),
     Column("source", "string", "who recorded it: instance/boot/worker; with `id` it is unique"),
     Column("type", "string", "event type with its version"),
-    Column("time", "timestamp", "when it happened; of a request, when it came"),
+    Column("time", "timestamp", "when it happened; of a request, its arrival; of counts, the start of their minute"),
 )
 """Columns of the CloudEvents envelope around the data of every event."""
 
@@ -42,9 +42,9 @@ CONNECTION_EVENT = EventType(
     (
         Column("action", "string", "open, authentication or close"),
         *CONNECTION,
-        Column("client_id", "string", "client id of the last request"),
-        Column("tls", "boolean", "the client uses TLS"),
-        Column("sni", "string", "host name that the client asked for in TLS"),
+        Column("client_id", "string", "client id of the last request; of close"),
+        Column("tls", "boolean", "the client uses TLS; of open and close"),
+        Column("sni", "string", "host name that the client asked for in TLS; of open and close"),
         Column(
             "bound_rules",
             "struct",
@@ -91,7 +91,8 @@ SUMMARY_EVENT = EventType(
         Column("outcome", "string", "as of requests; of lines without a topic"),
         Column("responder", "string", "broker, or kproxy, whose rule answered in its place; without a topic"),
         Column("error", "string", "error name, of lines without a topic as of requests; absent: none"),
-        Column("errors", "string", "all error names in each of the responses; of lines without a topic", array=True),
+        Column("errors", "string", "error names in each of the responses, the first 20; of lines without a topic",
+               array=True),
         Column("kproxy_errors", "string", "those of `errors` that rules of kproxy made", array=True),
         Column("error_level", "string", "request: `error` is at the top of the response; part: it is further in"),
         Column("error_by", "string", "for an error of a partition: kproxy if a rule caused it; absent: the broker"),
@@ -136,7 +137,7 @@ BATCH = (
 )
 
 PARTITION = (
-    Column("partition", "int", "absent: the request is about the topic as such"),
+    Column("partition", "int", "number of the partition"),
     Column("error", "string", "error name; absent: none"),
     Column("error_by", "string", "for an error: kproxy if a rule caused it; absent: the broker"),
     Column("records", "long", "records written or read", "records"),
@@ -164,7 +165,7 @@ PARTITION = (
                Column("first_offset", "long", "where it begins"),
            )),
     Column("leader_epoch", "int", "from the request, or in the response"),
-    Column("leader", "int", "Metadata: node id of the leader"),
+    Column("leader", "int", "node id of the leader: of Metadata, and beside an error that names it (KIP-951)"),
 )  # fmt: skip
 
 REQUEST_EVENT = EventType(
@@ -195,10 +196,10 @@ REQUEST_EVENT = EventType(
         Column("mute_ms", "double", "mute of the client's channel after it, by `throttle_rule`", "ms"),
         Column("rules", "string", "names of the rules that fired, in order", array=True),
         Column("error", "string", "error name at the top of the response, otherwise the first one in it; absent: none"),
-        Column("errors", "string", "all error names in the response, each once, `error` first", array=True),
+        Column("errors", "string", "error names in the response, each once, `error` first, at most 20", array=True),
         Column("kproxy_errors", "string", "those of `errors` that rules of kproxy made", array=True),
         Column("error_level", "string", "request: `error` is at the top of the response; part: it is further in"),
-        Column("error_message", "string", "the broker's words"),
+        Column("error_message", "string", "first error message in the response"),
         Column("acks", "int", "Produce: 0, 1 or -1 for all"),
         Column("isolation", "int", "Fetch and ListOffsets: 0 read_uncommitted, 1 read_committed"),
         Column("group", "string", "the group, or the first of several"),
@@ -290,14 +291,14 @@ AUDIT_GAP_EVENT = EventType(
     "Events were lost, or could have been, and writing goes on",
     (
         Column("reason", "string", "unclean_end (a file was left behind by a process that was killed) or dropped"),
-        Column("file", "string", "name of the file that was left behind"),
+        Column("file", "string", "name under which the file that was left behind is published"),
         Column("of_source", "string", "source of the events in it"),
         Column("lines", "long", "whole lines that were kept", "events"),
         Column("cut_bytes", "long", "bytes of a torn last line that were cut off", "bytes"),
         Column("first_id", "long", "id of the first event kept, or dropped"),
-        Column("last_id", "long", "id of the last event kept, or dropped; later events are lost"),
+        Column("last_id", "long", "id of the last event kept, or dropped; of unclean_end, later events may be lost"),
         Column("dropped", "long", "events that could not be written; of dropped", "events"),
-        Column("message", "string", "message of the system"),
+        Column("message", "string", "of dropped: destination and reasons; otherwise why the file cannot be read"),
     ),
 )
 
