@@ -11,8 +11,8 @@ import click
 
 from kproxy.app.config.document import Config, config_from, is_config, rule_paths
 from kproxy.base.errors import DocumentError
-from kproxy.base.terminal import counted, output_option, say
-from kproxy.cli.reports import FORMS, Case, Level, Report, place_of, problem_at, write_report
+from kproxy.base.terminal import counted, say
+from kproxy.cli.reports import FORMS, Case, Level, Outputs, Report, place_of, problem_at, report_option, write_report
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import check_documents, read_document, rule_files
 from kproxy.rules.values.source import Source, told
@@ -62,9 +62,9 @@ class CheckReport:
 @click.argument("paths", metavar="PATHS…", nargs=-1)
 @click.option("--strict", is_flag=True, help="Exit with code 1 after warnings.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of rule files, for editors.")
-@output_option(*FORMS)
+@report_option(*FORMS)
 @click.pass_context
-def command(ctx: click.Context, paths: tuple[str, ...], strict: bool, schema: bool, output: str) -> None:
+def command(ctx: click.Context, paths: tuple[str, ...], strict: bool, schema: bool, output: Outputs) -> None:
     """Check rule files, config files, rule tests, and folders of them.
 
     Each error is a line `file:line:column: message`. Each warning is a line `file:line:column: warning: message`: the
@@ -80,8 +80,9 @@ def command(ctx: click.Context, paths: tuple[str, ...], strict: bool, schema: bo
         raise click.UsageError("expected files or folders to check, got none")
     report = check(paths)
     failed = bool(report.errors or (strict and report.warnings))
-    if output != "text":
+    if output:
         write_report(report_of(report, strict, failed), output)
+    if output.printed != "text":
         ctx.exit(1 if failed else 0)
     for line in report.errors or report.right:
         say(line)

@@ -15,8 +15,8 @@ from click.core import ParameterSource
 
 from kproxy.base.errors import DocumentError, InputError, KproxyError, plural
 from kproxy.base.named_file import reason
-from kproxy.base.terminal import output_option, say
-from kproxy.cli.reports import FORMS, Case, Outcome, Problem, Report, log_line, write_report
+from kproxy.base.terminal import say
+from kproxy.cli.reports import FORMS, Case, Outcome, Problem, Report, log_line, report_option, write_report
 from kproxy.testing.explore.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def exploration_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--seed", metavar="N", type=int, help="Breaks ties in the order, and seeds the chances in rules.")
 @click.option("--replay", metavar="FILE", help="Rule file of a finding: run CMD under it, once or --runs times.")
 @click.option("--save", metavar="FOLDER", default=DEFAULT_SAVE, show_default=True, help="Where rule files are written.")
-@output_option(*(form for form in FORMS if form != "sarif"))  # a finding has no place in a file
+@report_option(*(form for form in FORMS if form != "sarif"))  # a finding has no place in a file
 @click.argument("words", metavar="CMD…", nargs=-1, required=True)
 @click.pass_context
 def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None:
@@ -98,14 +98,14 @@ def command(ctx: click.Context, /, words: tuple[str, ...], **given: Any) -> None
             test = test_of(words, given, options, known, options.one_batch_per_fetch)
             result = explore_test(test, options, lambda text: say(log_line(text), err=True))
             output = given["output"]
-            if output == "text":
+            if output.printed == "text":
                 for line in report_lines(result):
                     say(line)
             lines, is_written = write_reports([result], options, baseline)
             for line in lines:
-                say(line, err=output != "text")
-            if output != "text":
-                document = exploration_report([result]) if output == "json" else None
+                say(line, err=output.printed != "text")
+            if output:
+                document = exploration_report([result])
                 write_report(report_of(result, [] if is_written else lines), output, document)
     except KproxyError as error:
         say(f"kproxy: {error}", err=True)

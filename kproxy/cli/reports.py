@@ -10,19 +10,22 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
+
+import click
 
 from kproxy.base.distribution import own_version, project_url
 from kproxy.base.named_file import reason
 from kproxy.base.terminal import in_line, print_json, printable, say, stable_ids
 
 FORMS = ("text", "json", "junit", "sarif", "github")
+FILE_FORMS = ("json", "junit", "sarif")
 Level = Literal["error", "warning", "note"]
 Outcome = Literal["passed", "failed", "error", "skipped"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
@@ -107,18 +110,72 @@ class Report:
         return sorted(zip(found, ids, strict=True), key=lambda pair: LEVELS.index(pair[0].level))
 
 
-def write_report(report: Report, form: str, document: Mapping[str, Any] | None = None) -> None:
-    """Print a report. `document`: the JSON of the command, if it has its own."""
-    if form == "json":
-        print_json(document or json_report(report))
-    elif form == "junit":
-        say(junit_report(report))
-    elif form == "sarif":
-        say(json.dumps(sarif_report(report), indent=1))
-    else:
-        for line in github_lines(report):
-            say(line)
-        write_summary(report)
+class Outputs(NamedTuple):
+    """`printed`: format on standard output. `files`: paths of report files by format."""
+
+    printed: str = FORMS[0]
+    files: Mapping[str, str] = {}
+
+    def __bool__(self) -> bool:
+        """Return whether a report is wanted, besides text on standard output."""
+        return bool(self.files) or self.printed != FORMS[0]
+
+
+def report_option(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the repeatable option -o; the command gets the argument `output`, an Outputs."""
+    in_files = [form for form in forms if form in FILE_FORMS]
+
+    def read(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> Outputs:
+        printed, files = FORMS[0], {}
+        for value in values:
+            form, is_file, path = value.partition("=")
+            known = in_files if is_file else forms
+            if form not in known or (is_file and not path):
+                wanted = "=FILE, ".join(known[:-1]) + f"=FILE or {known[-1]}=FILE" if is_file else one_of(known)
+                raise click.BadParameter(f"expected {wanted}, got {in_line(value)}", ctx, param)
+            if is_file:
+                files[form] = path
+            else:
+                printed = form
+        return Outputs(printed, files)
+
+    return click.option(
+        "-o", "--output", multiple=True, metavar="FORMAT[=FILE]", callback=read,
+        shell_complete=lambda ctx, param, start: [form for form in forms if form.startswith(start)],
+        help=f"Output format: {one_of(forms)}. With =FILE also into a file: {one_of(in_files)}. Can be repeated.",
+    )  # fmt: skip
+
+
+def one_of(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def write_report(report: Report, output: Outputs, document: Mapping[str, Any] | None = None) -> None:
+    """Write the files of a report, and print it unless text is printed. `document`: the JSON of the command, if it has
+    its own. A file that cannot be written ends the command with exit code 2."""
+    document = document or json_report(report)
+    for form, path in output.files.items():
+        text = json.dumps(document, indent=2) if form == "json" else report_text(report, form)
+        try:
+            Path(path).write_text(f"{text}\n", "ascii")
+        except OSError as error:
+            say(f"kproxy: {in_line(path)}: {reason(error)}", err=True)
+            raise click.exceptions.Exit(2) from None
+    if output.printed == "json":
+        print_json(document)
+    elif output.printed != FORMS[0]:
+        say(report_text(report, output.printed))
+        if output.printed == "github":
+            write_summary(report)
+
+
+def report_text(report: Report, form: str) -> str:
+    """Return a report as JUnit XML or SARIF, both in ASCII, or as workflow commands of GitHub."""
+    if form == "junit":
+        return junit_report(report)
+    if form == "sarif":
+        return json.dumps(sarif_report(report), indent=1)
+    return "\n".join(github_lines(report))
 
 
 def place_of(line: str, files: Collection[str]) -> tuple[str, int, int, str]:

@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING
 import click
 
 from kproxy.base.errors import DocumentError
-from kproxy.base.terminal import StyledLine, counted, output_option, print_styled, say
-from kproxy.cli.reports import FORMS, Case, Problem, Report, checkout_path, problem_at, write_report
+from kproxy.base.terminal import StyledLine, counted, print_styled, say
+from kproxy.cli.reports import (
+    FORMS,
+    Case,
+    Outputs,
+    Problem,
+    Report,
+    checkout_path,
+    problem_at,
+    report_option,
+    write_report,
+)
 
 if TYPE_CHECKING:
     from kproxy.tools.rehearse.cases.document import Ready
@@ -46,9 +56,9 @@ class FileReport:
 @click.argument("paths", metavar="[PATHS…]", nargs=-1, type=click.Path(exists=True))
 @click.option("-k", "words", metavar="TEXT", help="Run only tests with this text in file or name, in any case.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of test files, for editors.")
-@output_option(*FORMS)
+@report_option(*FORMS)
 @click.pass_context
-def command(ctx: click.Context, paths: tuple[str, ...], words: str | None, schema: bool, output: str) -> None:
+def command(ctx: click.Context, paths: tuple[str, ...], words: str | None, schema: bool, output: Outputs) -> None:
     """Run rule tests: files NAME.test.yaml, usually in the folder of the rule file NAME.yaml that they test.
 
     PATHS are such files, or folders of them (default: rules/). No broker runs and no time passes: each test is a
@@ -62,10 +72,10 @@ def command(ctx: click.Context, paths: tuple[str, ...], words: str | None, schem
     if not paths and not Path(DEFAULT).is_dir():
         raise click.UsageError(f"folder not found: {DEFAULT}/ (give paths: kproxy test PATHS…)")
     reports = list(run(paths or (DEFAULT,), words))
-    if output == "text":
-        print_styled(lines_of(reports))
-    else:
+    if output:
         write_report(report_of(reports), output)
+    if output.printed == "text":
+        print_styled(lines_of(reports))
     ctx.exit(0 if all_good(reports) else 1)
 
 

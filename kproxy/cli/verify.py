@@ -20,10 +20,10 @@ import msgspec
 
 from kproxy.base.errors import InputError, InternalError, KproxyError, plural
 from kproxy.base.named_file import reason
-from kproxy.base.terminal import StyledLine, in_line, output_option, print_styled, say
+from kproxy.base.terminal import StyledLine, in_line, print_styled, say
 from kproxy.cli.admin_client import Admin, with_admin
 from kproxy.cli.exchange_input import judge
-from kproxy.cli.reports import FORMS, Case, Level, Problem, Report, write_report
+from kproxy.cli.reports import FORMS, Case, Level, Outputs, Problem, Report, report_option, write_report
 from kproxy.cli.verify_input import ENDINGS, JudgedCapture, JudgedRecording, by_time, filtered, recordings, told
 from kproxy.record.events.schema import REQUEST_EVENT
 from kproxy.record.filters import Filter
@@ -83,7 +83,7 @@ DURATION, SIZE = Quantity("DURATION", parse_duration), Quantity("SIZE", parse_si
 @click.option("--skew", type=DURATION, default="0", metavar="DURATION",
               help="Largest difference of the clocks of several files, such as 50ms.")  # fmt: skip
 @click.option("--memory", type=SIZE, default="1GB", show_default=True, metavar="SIZE", help="Memory for the history.")
-@output_option(*FORMS)
+@report_option(*FORMS)
 @click.option("--html", metavar="FILE", help="Also write the verdict as a page.")
 @click.option("-n", "--number", type=click.IntRange(min=1), default=MOST_SHOWN, show_default=True,
               help="Largest number of printed findings of a check.")  # fmt: skip
@@ -117,7 +117,7 @@ def command(
         if following:
             verdict = follow(admin, wanted, terms, form.write)
         else:
-            verdict = verdict_of(files, wanted, terms, quiet=output != "text")
+            verdict = verdict_of(files, wanted, terms, quiet=output.printed != "text")
         policy.decide(verdict, level)
         place = "standard output"
         form.report(verdict, title, names)
@@ -137,7 +137,7 @@ class ReportForm(NamedTuple):
 
     level: FindingLevel
     policy: FailOn
-    output: str
+    output: Outputs
     html: str | None
     number: int
 
@@ -145,16 +145,16 @@ class ReportForm(NamedTuple):
         return self.policy.fails(finding) or LEVELS.index(finding.level) <= LEVELS.index(self.level)
 
     def write(self, finding: Finding) -> None:
-        if self.wants(finding) and self.output == "text":
+        if self.wants(finding) and self.output.printed == "text":
             print_styled([*finding_lines(finding), StyledLine("")])
 
     def report(self, verdict: Verdict, title: str, names: Sequence[str]) -> None:
         """Print a verdict and write its page. Raises OSError."""
         if self.html is not None:
             Path(self.html).write_text(report_html(verdict, title), "utf-8")
-        if self.output == "text":
+        if self.output.printed == "text":
             print_styled(report_lines(verdict, title, self.number))
-        else:
+        if self.output:
             write_report(self.report_of(verdict, names), self.output, report_json(verdict, names))
 
     def report_of(self, verdict: Verdict, names: Sequence[str]) -> Report:
@@ -185,10 +185,11 @@ def check_input(files: Sequence[str], following: bool, given: Mapping[str, Any])
     if not following:
         if not files:
             raise click.UsageError("name a capture or an event file, or - for standard input")
-        page = given["html"]
-        inputs = map(os.path.realpath, files)
-        if page and (page.endswith((*ENDINGS, ".ndjson", ".gz")) or os.path.realpath(page) in inputs):
-            raise click.UsageError(f"--html: expected another file than a recording, got {in_line(page)}")
+        inputs = [*map(os.path.realpath, files)]
+        written = [("--html", given["html"] or ""), *(("--output", path) for path in given["output"].files.values())]
+        for option, path in written:
+            if path.endswith((*ENDINGS, ".ndjson", ".gz")) or (path and os.path.realpath(path) in inputs):
+                raise click.UsageError(f"{option}: expected another file than a recording, got {in_line(path)}")
         return
     if files:
         raise click.UsageError("--follow: expected no files, since it reads from a running proxy")

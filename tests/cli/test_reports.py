@@ -33,6 +33,7 @@ from kproxy.cli.reports import (
     MOST_RESULTS,
     MOST_ROWS,
     Case,
+    Outputs,
     Problem,
     Report,
     json_report,
@@ -174,14 +175,14 @@ EXPLORATIONS = {
 def test_explore_report_fails_as_the_exit_code(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result, code = EXPLORATIONS[name]
     report = explore_report(result)
-    write_report(report, "junit")
+    write_report(report, Outputs("junit"))
     junit = JUnitXml.fromstring(capsys.readouterr().out.encode())
 
     assert result.exit_code() == report.exit_code == code
     assert (junit.failures > 0, junit.errors > 0) == (code == 1, bool(result.problem or result.interrupted))
     assert junit.tests == 1 + len(result.findings)
     assert all(one.signature.short in case.name for one, case in zip(result.findings, report.cases[1:], strict=True))
-    write_report(report, "github")
+    write_report(report, Outputs("github"))
     told = commands(capsys.readouterr().out)
     assert sum(level == "error" for level, _, _ in told) == junit.failures + junit.errors
 
@@ -201,7 +202,7 @@ def hostile_report() -> Report:
 
 
 def test_junit_with_hostile_names_is_read_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_report(hostile_report(), "junit")
+    write_report(hostile_report(), Outputs("junit"))
     text = capsys.readouterr().out
     suites = list(JUnitXml.fromstring(text.encode()))
 
@@ -233,7 +234,7 @@ def test_sarif_with_hostile_names_is_valid(folder: Path) -> None:
 
 
 def test_github_with_hostile_names_has_one_command_each(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_report(hostile_report(), "github")
+    write_report(hostile_report(), Outputs("github"))
     text = capsys.readouterr().out
     found = commands(text)
 
@@ -267,7 +268,7 @@ class Tables(HTMLParser):
 def summary_of(report: Report, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     file = folder / "summary.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(file))
-    write_report(report, "github")
+    write_report(report, Outputs("github"))
     return file.read_text("utf-8")
 
 
@@ -375,6 +376,13 @@ def test_files_with_places_in_their_names_are_told_apart(folder: Path) -> None:
     [
         ("check . -o xml", "'-o' / '--output': expected text, json, junit, sarif or github, got xml"),
         ("explore -o sarif -- true", "'-o' / '--output': expected text, json, junit or github, got sarif"),
+        ("check . -o github=a", "expected json=FILE, junit=FILE or sarif=FILE, got github=a"),
+        ("explore -o sarif=a -- true", "expected json=FILE or junit=FILE, got sarif=a"),
+        ("test . -o junit=", "expected json=FILE, junit=FILE or sarif=FILE, got junit="),
+        (
+            "verify right.pcapng -o json=right.pcapng",
+            "--output: expected another file than a recording, got right.pcapng",
+        ),
         ("tail -o junit", "'-o' / '--output': expected table, wide or json, got junit"),
         (
             "explore --replay a.yaml -o junit -- true",
@@ -402,8 +410,8 @@ def test_page_shows_what_the_commands_print(folder: Path) -> None:
     ]
     for words, _, expected in (one.partition("\n") for one in examples if one):
         assert kproxy(words).output == expected, words
-    in_ci = re.findall(r"kproxy (\w[\w ]* -o \w+) > ", PAGE)
-    assert len(in_ci) == 3
+    in_ci = re.findall(r"kproxy (\w[\w ]* -o \w+=\S+)[\n']", PAGE)
+    assert len(in_ci) == 2
     for words in in_ci:
         assert kproxy(words).exit_code == ("test" in words)
 
@@ -453,8 +461,30 @@ def test_report_that_cannot_be_printed_ends_with_two(folder: Path, monkeypatch: 
         assert (ran.exit_code, ran.stderr) == (2, f"kproxy: {place}no space left on device\n")
 
 
+def test_report_files_have_what_the_formats_print(folder: Path) -> None:
+    """Beside the printed format, of hostile names as well. A file that cannot be written ends with exit code 2."""
+    for words in ("check doubtful.yaml wrong.yaml", "test fails", "verify twice.pcapng"):
+        printed = {form: kproxy(words, "-o", form).stdout for form in FORMS}
+        files = [f"{form}={folder / form}" for form in ("json", "junit", "sarif")]
+        for form in ("text", "github"):
+            ran = kproxy(words, "-o", form, *(word for file in files for word in ("-o", file)))
+            assert (ran.exit_code, ran.stdout) == (1, printed[form])
+            assert json.loads((folder / "json").read_text()) == json.loads(printed["json"])
+            assert json.loads((folder / "sarif").read_text()) == json.loads(printed["sarif"])
+            assert re.sub(r'time="[\d.]+"', "", (folder / "junit").read_text()) == re.sub(
+                r'time="[\d.]+"', "", printed["junit"]
+            )
+        ran = kproxy(words, "-o", "junit=missing/a.xml")
+        assert (ran.exit_code, ran.stderr.splitlines()[-1]) == (2, "kproxy: missing/a.xml: no such file or directory")
+    outputs = Outputs("text", {"json": "j", "junit": "x", "sarif": "s"})
+    write_report(hostile_report(), outputs)
+    assert json.loads((folder / "j").read_text()) == json_report(hostile_report())
+    valid_sarif((folder / "s").read_text())
+    ET.parse(folder / "x")
+
+
 def test_json_of_a_report_keeps_raw_names(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_report(hostile_report(), "json")
+    write_report(hostile_report(), Outputs("json"))
     document = json.loads(capsys.readouterr().out)
     assert [case["name"] for case in document["cases"]] == HOSTILE * 2 and document == json_report(hostile_report())
 
