@@ -104,6 +104,9 @@ def test_home_is_read_back_by_each_format(tree: Path) -> None:
     assert yaml.safe_load((tree / "deploy/helm/kproxy/values.yaml").read_text())["image"]["repository"] == (
         "ghcr.io/acme-1/kafkaproxy"
     )
+    manifests = "".join(path.read_text() for path in (tree / "deploy").glob("ku*/**/*.yaml"))
+    assert set(re.findall(r"image: (.*k.*proxy.*)", manifests)) == {"ghcr.io/acme-1/kafkaproxy:0.1.0"}
+    assert "> images: [{name: ghcr.io/acme-1/kafkaproxy, newName" in (tree / "docs/kubernetes.md").read_text()
     assert package["repository"]["url"] == f"git+{ONE}.git"
     assert pom.findtext("m:groupId", None, space) == "io.github.acme-1"
     assert pom.findtext("m:scm/m:connection", None, space) == f"scm:git:{ONE}.git"
@@ -166,6 +169,7 @@ def test_home_rejects_text_that_is_not_a_repository(url: str) -> None:
     [
         ("https://git.acme.example/Team/kproxy/", "example.acme.git.team", "kproxy"),
         (OTHER, "io.gitlab.other", "registry.gitlab.com/other/kproxy"),
+        ("https://gitlab.com/acme/data/kproxy", "io.gitlab.acme", "registry.gitlab.com/acme/data/kproxy"),
     ],
 )
 def test_home_of_other_hosts_follows_their_rules(url: str, group: str, image: str) -> None:

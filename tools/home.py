@@ -41,11 +41,13 @@ class Home:
         """Raises ValueError if the text is not the https URL of a repository."""
         url = text.removesuffix("/").removesuffix(".git")
         found = re.fullmatch(
-            r"https://([a-z0-9-]+(?:\.[a-z0-9-]+)+)/([A-Za-z0-9][\w-]*)/([A-Za-z0-9][\w.-]*)", url, re.ASCII
+            r"https://([a-z0-9-]+(?:\.[a-z0-9-]+)+)/([A-Za-z0-9][\w-]*)/((?:[A-Za-z0-9][\w.-]*/)*[A-Za-z0-9][\w.-]*)",
+            url,
+            re.ASCII,
         )
-        if found is None or ".." in url:
+        if found is None or ".." in url or (found[1] == "github.com" and "/" in found[3]):
             raise ValueError(f"expected https://HOST/OWNER/NAME, got {text!r} (at URL)")
-        host, owner, name = found.groups()
+        host, owner, name = found.groups()  # a name on GitLab can contain subgroups
         own = (".".join(reversed(host.split("."))) + ".", "", f"{url}#readme", "", "")
         group, registry, site, pages, report = HOSTS.get(host, own)
         image = f"{registry}/{owner}/{name}".lower() if registry else IMAGE  # registries reject upper case
@@ -85,6 +87,7 @@ def derived(root: Path, home: Home | None) -> dict[Path, str]:
         ("pyproject.toml", project),
         ("deploy/helm/kproxy/Chart.yaml", chart),
         ("deploy/helm/kproxy/values.yaml", values),
+        *((pattern, images(root)) for pattern in ("deploy/ku*/**/*.yaml", "docs/*.md")),
         ("clients/typescript/package.json", package),
         ("clients/python/pyproject.toml", python_kit),
         ("CHANGELOG.md", changelog),
@@ -144,6 +147,18 @@ def chart(text: str, home: Home | None) -> str:
 def values(text: str, home: Home | None) -> str:
     image = home.image if home else IMAGE
     return re.sub(r"^(image:\n  repository: )\S+", lambda found: found[1] + image, text, count=1, flags=re.MULTILINE)
+
+
+def images(root: Path) -> Callable[[str, Home | None], str]:
+    """Return the edit of manifests: the image of containers, and its name in the example of kustomize's `images:`."""
+    now = read_home(root)
+    used = re.escape(now.image if now else IMAGE)
+    return lambda text, home: re.sub(
+        rf"^( *image: |> images: \[{{name: ){used}(?=[:,])",
+        lambda found: found[1] + (home.image if home else IMAGE),
+        text,
+        flags=re.MULTILINE,
+    )
 
 
 def package(text: str, home: Home | None) -> str:
