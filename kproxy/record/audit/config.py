@@ -74,21 +74,22 @@ class AuditConfig(Model):
         "partitions has about 20 kB",
     )
     flush: Annotated[Seconds, Field(gt=0, le=60)] = Field(
-        default=1.0, description="interval of writes and syncs to disk; a kill loses at most the events of one interval"
+        default=1.0,
+        description="events are written and synced twice in this interval; a kill loses at most the events of one",
     )
     roll_size: Annotated[ByteCount, Field(ge=4096)] = Field(
         default=64_000_000,
-        description="maximum uncompressed size of a file, which is then closed, compressed and published",
+        description="closes, compresses and publishes a file of this uncompressed size",
     )
     roll_age: Annotated[Seconds, Field(gt=0)] = Field(
-        default=300.0, description="maximum age of a file, which is then closed, compressed and published"
+        default=300.0, description="closes, compresses and publishes a file of this age"
     )
     when_full: Literal["drop", "block"] = Field(
         default="drop",
         description="when events cannot be written: drop and count them, or block: pause reading from clients",
     )
     queue: Annotated[int, Field(ge=100)] = Field(
-        default=100_000, description="maximum events in memory that wait to be written; at most about 100 MB"
+        default=100_000, description="maximum events in memory that wait to be written, with at most 64 MiB of lines"
     )
     topology_every: Annotated[Seconds, Field(gt=0)] = Field(
         default=300.0, description="interval of requests for all topics, to record changes"
