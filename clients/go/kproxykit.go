@@ -286,7 +286,7 @@ func (k *Kproxy) all(query url.Values) []Exchange {
 	for {
 		page := k.page(query)
 		if page.Gone == nil || *page.Gone > 0 {
-			k.t.Fatal("expected all exchanges of the test, got a part: a process keeps the last 20,000")
+			k.t.Fatal("expected all exchanges of the test, got a part: a process keeps the last 20,000, and at most 64 MiB")
 		}
 		for _, row := range page.Rows {
 			exchange := Exchange{}

@@ -214,7 +214,8 @@ class Kproxy:
         while True:
             page = self._page(filter=filter, limit=PAGE_SIZE, before=before)
             if page["gone"] != 0:
-                raise AssertionError("expected all exchanges of the test, got a part: kproxy keeps the last 20,000")
+                kept = "the last 20,000, and at most 64 MiB"
+                raise AssertionError(f"expected all exchanges of the test, got a part: kproxy keeps {kept}")
             found += (dict(zip(page["columns"], row, strict=True)) for row in page["rows"])
             before = page["next"]
             if before is None:

@@ -212,7 +212,7 @@ export class Kproxy {
     const found: Exchange[] = []
     for (let before = ''; ; ) {
       const page = await this.page({ filter, limit: String(PAGE_SIZE), before })
-      if (page.gone !== 0) throw failure('expected all exchanges of the test, got a part: a process keeps the last 20,000')
+      if (page.gone !== 0) throw failure('expected all exchanges of the test, got a part: a process keeps the last 20,000, and at most 64 MiB')
       for (const row of page.rows) {
         const exchange = Object.fromEntries(page.columns.map((name, at) => [name, row[at]])) as Exchange
         if (exchange.outcome !== null) found.push(exchange) // null: not finished

@@ -71,7 +71,7 @@ public final class Kproxy implements AutoCloseable {
         while (before != null) {
             Map<String, Object> page = page(filter, "&limit=1000&before=" + before);
             if (!Long.valueOf(0).equals(page.get("gone"))) {
-                throw new AssertionError("expected all exchanges of the test, got a part: a process keeps the last 20,000");
+                throw new AssertionError("expected all exchanges of the test, got a part: a process keeps the last 20,000, and at most 64 MiB");
             }
             for (Object row : (List<?>) page.get("rows")) {
                 Map<String, Object> values = new HashMap<>();
