@@ -24,7 +24,8 @@ class BadAssignment(SelectingRule):
 
     `empty`: none. `negative`: negative partition numbers, which no topic has. `swap`: members get each other's
     partitions in the leader's SyncGroup, and the broker stores that. In the newer protocols (KIP-848, KIP-932) the
-    broker assigns, so there is nothing to swap; a member then owns other partitions than the broker recorded.
+    broker assigns, so there is nothing to swap. With `empty` and `negative`, a member owns other partitions than the
+    broker recorded. Streams groups (KIP-1071) are not changed.
     """
 
     group = "groups, offsets and transactions"

@@ -15,8 +15,8 @@ from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, LiveRule
 class Blackhole(LiveRule):
     """Takes all that a client sends, and never answers.
 
-    With selectors about frames it begins at the first request that matches; without any, as soon as a connection is
-    made. It lasts as long as the connection: clients give up by their own time-out.
+    With selectors about frames it begins at the first request that fires the rule; without any, when a connection
+    opens. It lasts as long as the connection, even if the rule is removed. Clients give up by their own timeout.
     """
 
     group = "connections"

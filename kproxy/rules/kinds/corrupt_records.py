@@ -26,8 +26,8 @@ CRC_SIZE = 4
 class CorruptRecords(SomeRecordsRule):
     """Flips bits in batches of records and leaves their checksum as it was, which is then wrong.
 
-    On produce the broker answers CORRUPT_MESSAGE, and producers send again. On fetch the Java client raises
-    CorruptRecordException; librdkafka looks at checksums only with `check.crcs`, and else gives what it can read.
+    On produce the broker answers CORRUPT_MESSAGE, and producers send again. On fetch, `poll` of the Java client raises
+    an exception. librdkafka verifies checksums only with `check.crcs`; otherwise it delivers what it can decode.
     `where: crc` leaves the records whole and the checksum alone is wrong. `offsets` choose batches that hold one of
     them; to change records without it showing, see `poison_records`.
     """

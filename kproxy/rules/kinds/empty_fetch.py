@@ -28,7 +28,7 @@ class EmptyFetch(ResponseRule):
     Offsets in the response stay true, so consumers see their lag. A response without records is delayed by the
     request's `max_wait_ms`, as from a broker without data. With `cut`, a batch that does not fit is cut, as brokers do
     (KIP-74), instead of removed; a cut first batch makes no progress. `batches: 1` alone delivers one batch per
-    response.
+    partition and response.
     """
 
     apis: ClassVar = {FETCH: 0, SHARE_FETCH: 0}

@@ -22,7 +22,8 @@ AFTER_THE_WORK = (7, 20)
 class ErrorRule(LiveRule):
     """Answers with an error code, in the broker's place or after its work.
 
-    Of a request about several things, only those fail that match; the broker answers for the others.
+    If a request is about several things, only the matching ones fail, and the broker answers for the others. An error
+    at the top level fails the whole request.
     """
 
     group = "errors and delays"

@@ -59,10 +59,10 @@ TimeoutAction = Annotated[
 class InterceptRule(SelectingRule):
     """Holds frames until a user resumes, edits, answers or drops them: in the live view, or at `/api/held`.
 
-    Later frames on the same connection wait; other connections do not. After `hold_for`, `on_timeout` applies. Held
-    frames are discarded when their client disconnects, and resumed when the rule is removed or disabled. Java clients
-    give up a request after 30 s (`request.timeout.ms`), librdkafka after 60 s. A member leaves its group after
-    `session.timeout.ms` (45 s) without a heartbeat.
+    Later frames of the same connection and direction wait; other connections do not. After `hold_for`, `on_timeout`
+    applies. Held frames are discarded when their client disconnects, and resumed when the rule is removed or disabled.
+    Java clients give up a request after 30 s (`request.timeout.ms`), librdkafka after 60 s. A member leaves its group
+    after `session.timeout.ms` (45 s) without a heartbeat.
     """
 
     group = "frames"
@@ -90,7 +90,7 @@ class InterceptRule(SelectingRule):
         "REQUEST_TIMED_OUT}; if the response has no place for an error, close the connection",
     )
     max_frames: int = Field(
-        default=20, ge=1, le=1000, description="maximum held frames per process; further frames pass"
+        default=20, ge=1, le=1000, description="maximum held frames of the rule per process; further frames pass"
     )
 
     @classmethod

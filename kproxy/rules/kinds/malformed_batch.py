@@ -36,9 +36,9 @@ FEW_RECORDS = 100
 class MalformedBatch(RecordsRule):
     """Makes the first batch of each partition one that nobody would write; the checksum is right.
 
-    `negative_length`: the length is -1. `negative_count`: the number of records is -1 (batches only, not the older
-    messages). `bad_magic`: format 9. `unknown_codec`: compression 7. `double_abort`: every abort marker of a
-    transaction, and every entry of the list of aborted transactions, is there twice (fetch only).
+    Control batches are passed over. `negative_length`: the length is -1. `negative_count`: the number of records is -1
+    (batches only, not the older messages). `bad_magic`: format 9. `unknown_codec`: compression 7. `double_abort`: every
+    abort marker of a transaction, and every entry of the list of aborted transactions, is there twice (fetch only).
     """
 
     group = "records"

@@ -33,7 +33,7 @@ class MoveCoordinator(SelectingRule):
 
     Without `node`, FindCoordinator returns the true coordinator: it has moved, and back. With `node`, `host` and
     `port`, FindCoordinator returns this broker as long as the rule fires. The broker may be missing, or return
-    NOT_COORDINATOR itself. Each client moves once per group and transactional id.
+    NOT_COORDINATOR itself. Each client id moves once per group and transactional id.
     """
 
     group = "groups, offsets and transactions"

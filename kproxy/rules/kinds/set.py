@@ -34,8 +34,8 @@ ACKS = "acks"
 class SetRule(LiveRule):
     """Sets fields of requests or responses to other values.
 
-    With a selector of entities, only elements of matching entities change. Outer lengths and counts are updated. A
-    field that already has the value is not changed.
+    With a selector of entities in `match` or `not`, only elements of matching entities change. Outer lengths and counts
+    are updated. A field that already has the value is not changed.
     """
 
     group = "custom changes"
@@ -105,7 +105,7 @@ class SetEffect(Effect):
 
     def __init__(self, rule: SetRule) -> None:
         self.rule = rule
-        self.selective = rule.match is not None and bool(rule.match.of_entities)
+        self.selective = any(one is not None and one.of_entities for one in (rule.match, rule.not_))
         self.known: dict[tuple[int, int], list[tuple[FieldFinder, Any]]] = {}
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:

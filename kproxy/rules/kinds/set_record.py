@@ -36,8 +36,9 @@ class SetRecord(SomeRecordsRule):
     """Gives records another key, value, timestamp, schema id or other headers; the checksum is right.
 
     `value: null` makes a tombstone. `headers: {}` removes all headers, `headers: {trace: null}` one header, and a text
-    sets it. `schema_id` replaces the id of values in Confluent's wire format. With log append time, `timestamp_by` on
-    produce has no effect for consumers. Other parts stay.
+    sets it. `schema_id` replaces the id of values in Confluent's wire format. With log append time, `timestamp_by`
+    has no effect for consumers. Other parts stay. Messages of older formats have no headers, and `headers` leaves them
+    unchanged.
     """
 
     group = "records"

@@ -20,7 +20,7 @@ from kproxy.rules.values.quantities import ByteCount
 class ShortBody(FrameRule):
     """Cuts the end of a body and adapts the frame's size.
 
-    The client receives a complete frame that it cannot decode, and the connection continues.
+    The receiver gets a complete frame with an incomplete body, and kproxy leaves the connection open.
     """
 
     group = "frames"

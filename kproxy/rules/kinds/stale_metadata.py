@@ -33,9 +33,10 @@ THROTTLE = "throttle_time_ms"
 class StaleMetadata(ResponseRule):
     """Replays an older response to the same Metadata, DescribeCluster or DescribeTopicPartitions request.
 
-    `age`: the newest response of at least this age, or the oldest one; a long age freezes the first response. `count`:
-    the response so many requests ago. Requests are equal if version, topics, all other fields, listener, client address
-    and user are equal. Only responses of requests that fire the rule are remembered.
+    `age`: the newest stored response of at least this age, or the oldest one; a long age freezes the first response.
+    `count`: the response so many requests ago, or the oldest one. The first response passes unchanged. Requests are
+    equal if version, topics, all other fields, listener, cluster, client address, SNI, certificate and principal are
+    equal. Only responses of requests that fire the rule are stored.
     """
 
     apis: ClassVar = dict.fromkeys(STALE, 0)

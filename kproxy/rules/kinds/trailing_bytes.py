@@ -21,7 +21,7 @@ MOST = 1 << 20
 class TrailingBytes(FrameRule):
     """Adds bytes after the last field of a frame, in a size that is right for them.
 
-    Kafka's own clients pass over them, which is how brokers can be newer than clients; strict readers find them.
+    Kafka's own clients ignore them; strict readers report them.
     """
 
     group = "frames"

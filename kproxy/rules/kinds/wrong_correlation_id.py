@@ -34,7 +34,8 @@ class WrongCorrelationId(FrameRule):
 
     kind: Literal["wrong_correlation_id"] = Field(description="kind of the rule")
     offset: Annotated[int, Field(gt=-(2**31), lt=2**31), AfterValidator(_not_zero)] = Field(
-        default=1, description="added to the correct id; -1 gives the id of the previous request"
+        default=1,
+        description="added to the correct id; -1 gives the id of the previous request if the client counts up by 1",
     )
 
     def decide(self, exchange: Exchange, entities: Sequence[Entity], random: Random) -> Decisions:

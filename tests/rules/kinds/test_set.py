@@ -73,6 +73,7 @@ def epochs(talk: Dialogue) -> list[list[int]]:
     [
         ("api: Metadata", "topics[].partitions[].leader_epoch", [[-1, -1], [-1, -1]]),
         ("api: Metadata, topic: a", "topics[].partitions[].leader_epoch", [[-1, -1], [7, 7]]),
+        ("api: Metadata}, not: {topic: a", "topics[].partitions[].leader_epoch", [[7, 7], [-1, -1]]),
         ("api: Metadata", "topics[1].partitions[0].leader_epoch", [[7, 7], [-1, 7]]),
         ("api: Metadata, topic: b", "topics[0].partitions[0].leader_epoch", [[7, 7], [7, 7]]),
     ],
