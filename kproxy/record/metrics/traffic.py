@@ -138,7 +138,7 @@ class TrafficCollector(Collector):
         yield counter_family("kproxy_broker_logins", "kproxy's own logins at brokers.", "cluster", ends.logins)
         refused = ends.logins_refused
         yield counter_family(
-            "kproxy_broker_logins_failed", "kproxy's own logins that brokers refused.", "cluster", refused
+            "kproxy_broker_logins_failed", "kproxy's own logins at brokers that failed.", "cluster", refused
         )
         active = GaugeMetricFamily("kproxy_connections_open", "Client connections open now.", labels=["listener"])
         for listener, number in self.live.open_by_listener().items():

@@ -49,19 +49,19 @@ class Limits(Model):
     )
     buffer_threshold: ByteCount = Field(
         default=65_536,
-        description="frames up to this size are buffered completely and rewritten exactly; larger Fetch responses "
-        "stream and keep their length. Metadata of about 150 topics with nine partitions each has 64 KiB",
+        description="Fetch and ShareFetch responses up to this size are buffered completely before a rewrite; larger "
+        "ones stream and keep their length. Other frames to rewrite are always buffered completely",
     )
     max_buffered_bytes: ByteCount = Field(
         default=268_435_456,
         description="memory for buffered frames, per cluster, direction and worker process. A frame reserves its "
-        "complete length; an eighth is for frames below 1 MiB. Client networks take turns, and frames without progress "
-        "are evicted while others wait",
+        "complete length; an eighth is reserved for frames below 1 MiB. Client networks take turns. While others wait, "
+        "frames without progress are evicted and their connections reset",
     )
     max_in_flight: Positive = Field(
         default=1000,
-        description="unanswered requests per connection; at the limit, reading pauses. Java clients send up to 5, "
-        "librdkafka up to 1000000",
+        description="unanswered requests per connection; at the limit, reading pauses. by default, Java clients "
+        "send up to 5, librdkafka up to 1000000",
     )
     max_nodes: Positive = Field(
         default=1000,
@@ -71,32 +71,33 @@ class Limits(Model):
     session_partitions: Positive = Field(
         default=250_000,
         description="partitions in all fetch and share sessions per worker process, if rules match fetches. Further "
-        "sessions are rejected, like by a full broker. A client network, and each of several clusters, may use three "
-        "times the free partitions. A partition takes about 0.8 kB",
+        "sessions are not opened, as at a full broker. A client network, and each of several clusters, may use three "
+        "times as many as are free",
     )
     header_timeout: PositiveSeconds = Field(
         default=10.0,
-        description="time from the first byte of a frame to its complete header",
+        description="time from the first byte of a client's frame to its complete header",
     )
     buffer_timeout: PositiveSeconds = Field(
         default=60.0,
-        description="time for a buffered frame to arrive after its memory is reserved: 1.7 MB/s for the largest "
-        "request. While others wait for memory, a frame needs this rate in every half second",
+        description="time for a buffered frame to arrive after its memory is reserved. While others wait for memory, a "
+        "frame must progress by a sixtieth of its length per second, measured over 0.4 s (5 s for a broker)",
     )
     idle_timeout: Seconds = Field(
         default=660.0,
-        description="time without traffic until a connection is closed, unless responses are due, kproxy reads the "
-        "client and no request is incomplete; 0: never. Brokers close after 600 s, Java clients after 540 s",
+        description="time without traffic until a connection is closed; 0: never. The time does not pass while a "
+        "response is due or kproxy does not read the client. By default, brokers close after 600 s, Java clients after "
+        "540 s",
     )
     connect_timeout: PositiveSeconds = Field(
         default=10.0,
-        description="time for a TCP connection to a broker; Java clients allow 10 s "
-        "(socket.connection.setup.timeout.ms)",
+        description="time to reach a broker: DNS, TCP and TLS, over all its addresses; by default, Java clients wait "
+        "10 s for TCP (socket.connection.setup.timeout.ms)",
     )
     handshake_timeout: PositiveSeconds = Field(
         default=10.0,
-        description="time for a TLS handshake on either side, for a PROXY header, and for a client to authenticate to "
-        "kproxy",
+        description="time for a TLS handshake on either side, for a PROXY header, for a client to authenticate to "
+        "kproxy, and for kproxy's login at a broker",
     )
     write_timeout: PositiveSeconds = Field(
         default=300.0,
@@ -124,9 +125,9 @@ class Limits(Model):
     )
     max_connections: Positive = Field(
         default=20_000,
-        description="maximum client connections; each takes two file descriptors and a few kB. A process with a lower "
-        "limit of open files allows fewer and reserves some for its other ports. At the limit, a network with fewer "
-        "connections takes a place of the network with the most",
+        description="maximum client connections; each takes two file descriptors. A process with a lower "
+        "limit of open files allows fewer and reserves some for its other ports. At the limit, a network with at least "
+        "two connections fewer takes a place of the network with the most",
     )
     max_connections_per_address: Count = Field(
         default=0,
@@ -228,7 +229,7 @@ class ListenerSasl(Model):
     )
     failure_delay: Annotated[Seconds, Field(le=30)] = Field(
         default=0.1,
-        description="minimum duration of a failed login, against guessing (default as in Kafka)",
+        description="delay of the response to a failed login, against guessing (default as in Kafka)",
     )
 
 
@@ -321,7 +322,8 @@ class ClusterConfig(Model):
 
     bootstrap: list[ServerAddress] = Field(
         min_length=1,
-        description="bootstrap brokers, host:port or unix:/path of a local socket; tried in parallel",
+        description="bootstrap brokers, host:port or unix:/path of a local socket; the next is tried after a failure "
+        "or 0.25 s, and the first to connect is used",
     )
     tls: UpstreamTls | None = Field(
         default=None, description="TLS towards the brokers; {}: default settings (default: none)"
