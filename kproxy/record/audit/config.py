@@ -75,8 +75,8 @@ class AuditConfig(Model):
     )
     flush: Annotated[Seconds, Field(gt=0, le=60)] = Field(
         default=1.0,
-        description="events are written and synced twice in this interval; a kill loses the events of one interval, or more "
-        "with a slow disk",
+        description="events are written and synced twice in this interval; a kill loses the events of one interval, or "
+        "more with a slow disk",
     )
     roll_size: Annotated[ByteCount, Field(ge=4096)] = Field(
         default=64_000_000,
