@@ -2,7 +2,8 @@
 
 `RecordCondition` compiles a text, and reads records through their spans. Fields with a path (`value.items[0].sku`,
 `value.items[*].qty`, `value."odd name"`) read a structured key or value, and `header.trace-id` reads headers by name. A
-path without a target has no values. Of JSON, only the objects and arrays on the path are decoded.
+path without a target has no values. Of JSON, only the objects and arrays on the path are decoded. A decoder
+(`rules/content/schemas.py`) reads values with the id of a schema, and gives their `schema_id`, `schema` and `subject`.
 
 Limits: MOST_JSON bytes, DEEPEST_JSON levels and MOST_DIGITS characters of a number, and MOST_LOOKS values. A record
 beyond a limit, or with invalid JSON, raises UnreadableRecord.
@@ -14,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -27,8 +28,10 @@ from .fields import Field, FieldDepth, FieldTable, as_text
 from .kinds import DURATION, FLAG, JSON, NUMBER, PLAIN, SIZE, TEXT, TIME, in_quotes, unquoted
 from .parse import parse, written
 
-Format = Literal["auto", "text", "json"]
-"""Form of keys and values. `auto`: JSON if the first byte begins an object or an array, otherwise text."""
+Format = Literal["auto", "text", "json", "avro"]
+"""Form of keys and values. `auto`: by its schema if it has the id of one in the registry, JSON if the first byte begins
+an object or an array, otherwise text."""
+Part = Literal["key", "value"]
 MOST_JSON = 1 << 20
 DEEPEST_JSON = 64
 MOST_DIGITS = 400
@@ -40,14 +43,27 @@ class UnreadableRecord(RecordsError):
     """Record that a condition cannot read: invalid JSON, or beyond a limit."""
 
 
+class Structure(NamedTuple):
+    """Structured key or value. `avro`: its schema, with the method `search(path)`; None: `payload` is JSON. `schema_id`
+    and `schema` (its full name): None without a schema. `subjects`: returns the subjects with this schema."""
+
+    payload: bytes
+    avro: Any = None
+    schema_id: int | str | None = None
+    schema: str | None = None
+    subjects: Callable[[], Iterable[str]] = tuple
+
+
 class RecordView:
     """One record as a condition reads it. `now`: Unix time in ms, for `age`."""
 
-    __slots__ = ("_json", "form", "now", "span", "spans")
+    __slots__ = ("_value", "decoder", "form", "now", "span", "spans")
 
-    def __init__(self, spans: EntrySpans, span: Span, form: Format = "auto", now: float = 0) -> None:
-        self.spans, self.span, self.form, self.now = spans, span, form, now
-        self._json: bytes | Literal[False] | None = False
+    def __init__(
+        self, spans: EntrySpans, span: Span, form: Format = "auto", now: float = 0, decoder: Decoder | None = None
+    ) -> None:
+        self.spans, self.span, self.form, self.now, self.decoder = spans, span, form, now, decoder
+        self._value: bytes | Structure | Literal[False] | None = False
 
     def timestamp(self) -> int:
         """Return the timestamp in ms that a consumer reads; -1 if the record has none."""
@@ -56,18 +72,29 @@ class RecordView:
             return entry.max_timestamp if isinstance(entry, Batch) else entry.timestamp
         return self.spans.timestamp(self.span)
 
-    def json_value(self) -> bytes | None:
-        if self._json is False:
-            self._json = self.json(self.spans.value(self.span))
-        return self._json
+    def value(self) -> bytes | Structure | None:
+        """Return a structured value: JSON as bytes, or with its schema; None for another one. Raises UnreadableRecord
+        and SchemaNeeded, as `key` does."""
+        if self._value is False:
+            self._value = self.structured("value", self.spans.value(self.span))
+        return self._value
 
-    def json_key(self) -> bytes | None:
-        return self.json(self.spans.key(self.span))
+    def key(self) -> bytes | Structure | None:
+        return self.structured("key", self.spans.key(self.span))
 
-    def json(self, data: bytes | None) -> bytes | None:
-        """Return a key or value that is structured, None for another one. Raises UnreadableRecord beyond a limit."""
-        if data is None or self.form == "text" or (self.form == "auto" and data[:1] not in (b"{", b"[")):
+    def structured(self, part: Part, data: bytes | None) -> bytes | Structure | None:
+        if data is None or self.form == "text":
             return None
+        found = None if self.decoder is None else self.decoder(self, part, data)
+        if found is not None:
+            return found if found.avro is not None else found._replace(payload=self.checked(found.payload))
+        if self.form == "avro":
+            raise UnreadableRecord("expected Avro with the id of a schema, got other data")
+        return None if self.form == "auto" and data[:1] not in (b"{", b"[") else self.checked(data)
+
+    @staticmethod
+    def checked(data: bytes) -> bytes:
+        """Return JSON within the limits. Raises UnreadableRecord."""
         if len(data) > MOST_JSON:
             raise UnreadableRecord(f"expected JSON of at most {MOST_JSON} bytes, got {len(data)}")
         if data.count(b"[") + data.count(b"{") > DEEPEST_JSON and too_deep(data):
@@ -75,6 +102,9 @@ class RecordView:
         return data
 
 
+Decoder = Callable[[RecordView, Part, bytes], Structure | None]
+"""Reads a key or value with the id of a schema (`rules/content/schemas.py`); None for another one. Raises
+UnreadableRecord, and SchemaNeeded for a schema that is not loaded."""
 OTHER_BYTES = bytes(set(range(256)) - set(b'[]{}"'))
 STRING = re.compile(rb'"[^"]*+"')
 
@@ -245,7 +275,7 @@ def of_value(view: RecordView) -> bytes | None:
     return view.spans.value(view.span)
 
 
-def structure_field(root: str, structure: Callable[[RecordView], bytes | None]) -> Callable[[str], Field]:
+def structure_field(root: str, structure: Callable[[RecordView], bytes | Structure | None]) -> Callable[[str], Field]:
     """Return the maker of fields such as `value.items[0].sku`."""
 
     def make(path: str) -> Field:
@@ -254,7 +284,11 @@ def structure_field(root: str, structure: Callable[[RecordView], bytes | None]) 
 
         def read(view: RecordView) -> Iterable[Any]:
             data = structure(view)
-            return () if data is None else found(data)
+            if data is None:
+                return ()
+            if isinstance(data, bytes):
+                return found(data)
+            return found(data.payload) if data.avro is None else data.avro.search(steps)(data.payload)
 
         name = root + path_text(steps)
         return Field(DATA, name, "", JSON, f"field of a structured {root}", f"{name} == 1", read, FieldDepth.RECORDS)
@@ -307,11 +341,23 @@ def _size(view: RecordView) -> Iterable[int]:
 
 
 def _structured(view: RecordView) -> Iterable[bool]:
-    data = view.json_value()
+    data = view.value()
+    if isinstance(data, Structure) and data.avro is not None:
+        return (True,)
     try:
-        return (data is not None and bool(WHOLE.decode(data)),)
+        return (data is not None and bool(WHOLE.decode(data if isinstance(data, bytes) else data.payload)),)
     except BAD_JSON:
         return ()
+
+
+def of_schema(read: Callable[[Structure], Iterable[Any]]) -> Callable[[RecordView], Iterable[Any]]:
+    """Return the reader of values about the schema of a value."""
+
+    def values(view: RecordView) -> Iterable[Any]:
+        found = view.value()
+        return read(found) if isinstance(found, Structure) and found.schema_id is not None else ()
+
+    return values
 
 
 DATA = "records"
@@ -331,20 +377,27 @@ FIELDS = (
           lambda view: (view.span[KEY] < 0,), CHEAP),
     Field(DATA, "tombstone", "tomb", FLAG, "the record has no value", "~tomb",
           lambda view: (view.span[VALUE] < 0,), CHEAP),
-    Field(DATA, "structured", "", FLAG, "the value is JSON", "structured", _structured, DECODED),
+    Field(DATA, "structured", "", FLAG, "the value is JSON or has a schema", "structured", _structured, DECODED),
+    Field(DATA, "schema_id", "", JSON, "id of the value's schema in the registry", "schema_id == 42",
+          of_schema(lambda found: (found.schema_id,)), BYTES),
+    Field(DATA, "schema", "", TEXT, "full name of the value's schema", "schema == com.example.Order",
+          of_schema(lambda found: (found.schema,) if found.schema else ()), DECODED),
+    Field(DATA, "subject", "", TEXT, "subjects with the value's schema", "subject == orders-value",
+          of_schema(lambda found: found.subjects()), DECODED),
 )  # fmt: skip
 RECORDS = FieldTable(FIELDS, {
-    "key": structure_field("key", RecordView.json_key), "value": structure_field("value", RecordView.json_value),
+    "key": structure_field("key", RecordView.key), "value": structure_field("value", RecordView.value),
     "header": header_field,
 })  # fmt: skip
 """The fields of conditions about a record."""
 
 
 class RecordCondition:
-    """Condition about one record, compiled from one text. Raises FilterError for a wrong text."""
+    """Condition about one record, compiled from one text. `decoder`: reads values with a schema. Raises FilterError for
+    a wrong text."""
 
-    def __init__(self, text: str, form: Format = "auto") -> None:
-        self.tree, self.form = parse(text, RECORDS), form
+    def __init__(self, text: str, form: Format = "auto", decoder: Decoder | None = None) -> None:
+        self.tree, self.form, self.decoder = parse(text, RECORDS), form, decoder
         self.looks = Looks(MOST_LOOKS, UnreadableRecord)
         self.holds = predicate(self.tree, self.looks, RECORDS)
 
@@ -354,4 +407,4 @@ class RecordCondition:
     def matches(self, spans: EntrySpans, span: Span, now: float = 0) -> bool:
         """Return True if the record matches. `now`: Unix time in ms. Raises UnreadableRecord."""
         self.looks.left = MOST_LOOKS
-        return self.holds(RecordView(spans, span, self.form, now))
+        return self.holds(RecordView(spans, span, self.form, now, self.decoder))

@@ -1,0 +1,7 @@
+"""Content of records: schemas and decoded values.
+
+`avro_types`: schemas of Avro and decoded values · `avro`: values at a path, by compiled code · `schemas`: ids in front
+of values, the cache of a registry's schemas, and decoded values for viewers.
+
+Imports: filter, protocol.
+"""

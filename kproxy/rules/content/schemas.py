@@ -1,0 +1,240 @@
+"""Schemas of a registry: the id of a key or value, the cache, and decoded values.
+
+`SchemaCache` has no input and output. A lookup of an unknown schema raises SchemaNeeded. Its holder starts the request
+(`runtime/upstreams/registry.py`), and calls again later.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from kproxy.base.bounded_map import BoundedMap, SharedBudget
+from kproxy.base.errors import KproxyError
+from kproxy.rules.filter.record_fields import (
+    BAD_JSON,
+    Decoder,
+    Format,
+    Part,
+    RecordView,
+    Structure,
+    UnreadableRecord,
+)
+
+from .avro import AvroSchema
+from .avro_types import SchemaError
+
+Lookup = Literal["id", "guid", "subjects", "latest"]
+HeaderOf = Callable[[bytes], list[bytes | None]]
+"""Returns the values of a record's headers with this name."""
+MOST_BYTES = 64 << 20
+"""Bytes of the schemas of one registry, in memory."""
+WEIGHT = 20
+"""Bytes in memory for each byte of a schema's text."""
+NOT_FOUND = 30.0
+LATEST = 60.0
+"""Seconds that "not found", the subjects of a schema and the latest version of a subject are cached."""
+GUID_HEADERS: Mapping[Part, bytes] = {"key": b"__key_schema_id", "value": b"__value_schema_id"}
+APICURIO_HEADERS: Mapping[Part, bytes] = {"key": b"apicurio.key.globalId", "value": b"apicurio.value.globalId"}
+GUID_BYTES = 17
+READABLE = frozenset(("AVRO", "JSON"))
+
+
+class SchemaKey(NamedTuple):
+    """Request to a registry: a schema by `id` or `guid`, the `subjects` of an id, or the `latest` id of a subject."""
+
+    lookup: Lookup
+    text: str
+
+    @property
+    def id(self) -> int | str:
+        return int(self.text) if self.lookup == "id" else self.text
+
+
+class SchemaNeeded(KproxyError):
+    """Error of a reader that needs a schema which the cache lacks. `cache.want(key)` requests it. `is_down`: the
+    registry does not respond."""
+
+    def __init__(self, cache: SchemaCache, key: SchemaKey) -> None:
+        self.cache, self.key = cache, key
+        self.is_down = cache.is_down
+        super().__init__(f"schema {key.text} is not loaded yet")
+
+
+class Schema:
+    """Schema of a registry. `kind`: AVRO, JSON or PROTOBUF. `name`: full name; empty if it has none."""
+
+    __slots__ = ("avro", "kind", "name", "size")
+
+    def __init__(self, kind: str, text: str, references: list[str]) -> None:
+        self.kind, self.avro, self.name = kind, None, ""
+        self.size = len(text) + sum(map(len, references))
+        if kind == "AVRO":
+            self.avro = AvroSchema(text, references)
+            self.name = self.avro.name
+        elif kind == "JSON":
+            try:
+                written = msgspec.json.decode(text)
+            except BAD_JSON as error:
+                raise SchemaError(f"expected a schema in JSON, got {error}") from None
+            title = written.get("title") if isinstance(written, dict) else None
+            self.name = title if isinstance(title, str) else ""
+
+
+Found = Schema | tuple[str, ...] | None
+
+
+class CachedAnswer(NamedTuple):
+    """Response of a registry; None: not found. `until`: monotonic time of its end. `problem`: of an invalid schema."""
+
+    found: Found
+    until: float
+    problem: str = ""
+
+    @property
+    def weight(self) -> int:
+        return 200 + (self.found.size * WEIGHT if isinstance(self.found, Schema) else 0)
+
+
+class SchemaCache:
+    """Schemas of one registry. `id_bytes`: length of ids in front of values. `want`: requests a schema, and returns at
+    once. `clock`: monotonic seconds. Schemas stay until they are evicted, as ids never change."""
+
+    def __init__(
+        self, clock: Callable[[], float], most: int = 10_000, id_bytes: int = 4,
+        want: Callable[[SchemaKey], object] = lambda key: None,
+    ) -> None:  # fmt: skip
+        self.id_bytes, self.want, self.clock = id_bytes, want, clock
+        self.answers: BoundedMap[SchemaKey, CachedAnswer] = BoundedMap(
+            most, budget=SharedBudget(MOST_BYTES), weigh=lambda answer: answer.weight
+        )
+        self.is_down = False
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def put(self, key: SchemaKey, found: Found, problem: str = "") -> None:
+        """Store a response of the registry; None: not found."""
+        seconds = NOT_FOUND if found is None else float("inf") if isinstance(found, Schema) else LATEST
+        self.answers[key] = CachedAnswer(found, self.clock() + seconds, problem)
+
+    def answer(self, key: SchemaKey) -> CachedAnswer:
+        """Return the response of the registry. Raises SchemaNeeded if it is unknown."""
+        if key in self.answers:
+            answer = self.answers[key]
+            if answer.until > self.clock():
+                return answer
+        raise SchemaNeeded(self, key)
+
+    def schema(self, key: SchemaKey) -> Schema | None:
+        """Return a schema; None: not found, or invalid. Raises SchemaNeeded."""
+        found = self.answer(key).found
+        return found if isinstance(found, Schema) else None
+
+    def subjects(self, key: SchemaKey) -> tuple[str, ...]:
+        """Return the subjects that contain a schema. Raises SchemaNeeded."""
+        if key.lookup != "id":  # registries have no such request for a GUID
+            return ()
+        found = self.answer(SchemaKey("subjects", key.text)).found
+        return found if isinstance(found, tuple) else ()
+
+
+class Framing(NamedTuple):
+    """Schema of a key or value, and the first byte of its payload."""
+
+    key: SchemaKey
+    start: int
+
+
+def framing_of(data: bytes, header: HeaderOf, part: Part, id_bytes: int = 4) -> Framing | None:
+    """Return the framing of a key or value by its headers or first bytes; None if it has none."""
+    for value in header(GUID_HEADERS[part]):
+        if value is not None and len(value) == GUID_BYTES and value[0] == 1:
+            guid = value[1:].hex()
+            return Framing(SchemaKey("guid", "-".join((guid[:8], guid[8:12], guid[12:16], guid[16:20], guid[20:]))), 0)
+        if value is not None and len(value) == 5 and value[0] == 0:
+            return Framing(SchemaKey("id", str(int.from_bytes(value[1:], "big"))), 0)
+    for value in header(APICURIO_HEADERS[part]):
+        if value is not None and len(value) == 8:
+            return Framing(SchemaKey("id", str(int.from_bytes(value, "big"))), 0)
+    end = 1 + id_bytes
+    if len(data) < end or data[0]:
+        return None
+    number = int.from_bytes(data[1:end], "big", signed=True)
+    return Framing(SchemaKey("id", str(number)), end) if number >= 0 else None
+
+
+def structure_of(
+    data: bytes, header: HeaderOf, part: Part, cache: SchemaCache, form: Format = "auto"
+) -> Structure | None:
+    """Return a key or value with the id of a schema that is Avro or JSON; None for another one. The payload is not
+    checked. Raises SchemaNeeded."""
+    framing = framing_of(data, header, part, cache.id_bytes)
+    schema = None if framing is None else cache.schema(framing.key)
+    if framing is None or schema is None or schema.kind not in READABLE or form not in ("auto", schema.kind.lower()):
+        return None
+    payload, subjects = data[framing.start :], partial(cache.subjects, framing.key)
+    return Structure(payload, schema.avro, framing.key.id, schema.name or None, subjects)
+
+
+def decoder_of(cache: SchemaCache) -> Decoder:
+    """Return the decoder of conditions about records of a cluster with this registry."""
+
+    def decode(view: RecordView, part: Part, data: bytes) -> Structure | None:
+        return structure_of(data, partial(view.spans.header, view.span), part, cache, view.form)
+
+    return decode
+
+
+NO_HEADERS: HeaderOf = lambda name: []  # noqa: E731
+
+
+def shown_value(
+    data: bytes | None, header: HeaderOf = NO_HEADERS, part: Part = "value", cache: SchemaCache | None = None
+) -> dict[str, Any]:
+    """Return a key or value for viewers: `value`, and `format`, `schema_id` and `schema` if it was decoded. `pending`:
+    its schema is requested, and a later call may decode it. `why`: the reason if it cannot be decoded.
+
+    Text is a string. Other undecoded bytes are `{"base64": …}`.
+    """
+    if data is None:
+        return {"value": None}
+    shown: dict[str, Any] = {}
+    try:
+        found = None if cache is None else structure_of(data, header, part, cache)
+        if found is None and data[:1] in (b"{", b"["):
+            found = Structure(data)
+        if found is not None:
+            value = read_json(found.payload) if found.avro is None else found.avro.decode(found.payload)
+            shown = {"value": value, "format": "json" if found.avro is None else "avro"}
+            return shown if found.schema_id is None else {**shown, "schema_id": found.schema_id, "schema": found.schema}
+    except SchemaNeeded as needed:
+        needed.cache.want(needed.key)
+        shown = {"pending": True, "schema_id": needed.key.id}
+    except UnreadableRecord as error:
+        shown = {"why": str(error)}
+    return {"value": plain_bytes(data), **shown}
+
+
+def plain_bytes(data: bytes) -> Any:
+    """Return bytes for JSON: UTF-8 as text, other bytes as base64."""
+    try:
+        text = bytes(data).decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(data).decode()}
+    return text if "\0" not in text else {"base64": b64encode(data).decode()}
+
+
+def read_json(data: bytes) -> Any:
+    """Return a JSON value. Raises UnreadableRecord."""
+    try:
+        return EXACT(RecordView.checked(data))
+    except BAD_JSON as error:
+        raise UnreadableRecord(f"expected JSON, got {error}") from None
+
+
+EXACT = msgspec.json.Decoder().decode
