@@ -34,7 +34,7 @@ class Quota(LiveRule):
     """Limits bytes, requests and connections per second, as Kafka's own quotas do (KIP-219).
 
     The response of a client above its limit reports `throttle_time_ms`, and its channel is muted until the debt is
-    paid. Requests that arrive before that wait. No request is refused, and no fetched data is held.
+    paid. Requests that arrive before that wait. No request is refused.
     """
 
     group = "quotas"
