@@ -109,7 +109,7 @@ def disable(admin: Admin, names: tuple[str, ...]) -> None:
 
 
 @click.command("reset")
-@click.argument("names", metavar="NAME…", nargs=-1)
+@click.argument("names", metavar="[NAME…]", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All rules.")
 @with_admin
 def reset(admin: Admin, names: tuple[str, ...], everything: bool) -> None:
@@ -355,7 +355,7 @@ def close(admin: Admin, ids: tuple[str, ...], reset: bool) -> None:
 
 
 @connections_group.command("recycle")
-@click.argument("ids", metavar="ID…", nargs=-1)
+@click.argument("ids", metavar="[ID…]", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All connections, not only outdated ones.")
 @with_admin
 def recycle(admin: Admin, ids: tuple[str, ...], everything: bool) -> None:

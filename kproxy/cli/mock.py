@@ -67,7 +67,7 @@ class TopicSpec(click.ParamType[tuple[str, int]]):
     help="Put kproxy in front, with the admin API at this address; port 0: any that is free. Rules come over it.",
 )  # fmt: skip
 @click.option("--rules", metavar="PATH", multiple=True, help="With --admin: a rule file or a folder; may be repeated.")
-@click.option("--seed", type=int, metavar="NUMBER", help="With --admin: of all chances; drawn if not given.")
+@click.option("--seed", type=int, metavar="NUMBER", help="With --admin: seed of rules without own seed.")
 @click.option(
     "--upstream", metavar="HOST:PORT[,…]", help="With --admin: use these brokers instead of the mock cluster."
 )

@@ -28,9 +28,14 @@ T = TypeVar("T")
 )
 @click.option("--rules", metavar="PATH", multiple=True, help="A rule file or a folder of them; may be repeated.")
 @click.option("--admin", metavar="HOST:PORT", help="Where to serve the admin API, /metrics, /livez and /readyz.")
-@click.option("--seed", type=int, metavar="NUMBER", help="Seed for all random choices (default: random, logged).")
+@click.option("--seed", type=int, metavar="NUMBER", help="Seed of rules without own seed (default: random, logged).")
 @click.option("--workers", type=int, metavar="NUMBER", help="Processes that carry the traffic; 1 if not given.")
-@click.option("--config", "config_file", metavar="FILE", help="A config document, in place of --upstream and --listen.")
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    help="A config document, instead of --upstream, --listen and --advertise.",
+)
 @click.option("--watch-config", is_flag=True, help="Apply the --config file whenever it changes, as SIGHUP does.")
 @click.pass_context
 def command(
@@ -44,7 +49,7 @@ def command(
     watch_config: bool,
     **network: str | None,
 ) -> None:
-    """Start the proxy. On SIGTERM or SIGINT it stops after requests in flight are answered.
+    """Start the proxy. SIGTERM or SIGINT stops it when requests in flight are answered, or after limits.drain_timeout.
 
     With --config, --rules adds to the document's rules; --admin, --seed and --workers override its values.
     """
@@ -167,7 +172,7 @@ def webhook_command(
     """Serve the admission webhook over HTTPS until SIGTERM.
 
     Kubernetes sends each new pod to POST /inject, according to its MutatingWebhookConfiguration. A pod with the
-    annotation `kproxy.io/inject: "true"` gets kproxy as a sidecar. If that is impossible, the pod is rejected with all
+    annotation `kproxy.io/inject: "true"` gets kproxy as a sidecar. If that is impossible, the pod is rejected with the
     reasons.
     """
     from functools import partial

@@ -63,7 +63,7 @@ DURATION, SIZE = Quantity("DURATION", parse_duration), Quantity("SIZE", parse_si
 
 
 @click.command("verify")
-@click.argument("files", metavar="FILE…", nargs=-1)
+@click.argument("files", metavar="[FILE…]", nargs=-1)
 @click.option("--view", type=click.Choice(["clients", "brokers", "both"]), default="both", show_default=True,
               help="Verify the clients' view of the exchanges, the brokers' view, or both.")  # fmt: skip
 @click.option("--only", metavar="CHECK,…", help="Do these checks only.")
