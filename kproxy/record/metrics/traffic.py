@@ -184,7 +184,7 @@ class TrafficCollector(Collector):
             ),
             (
                 "kproxy_buffered_duration_seconds",
-                "Seconds that frames were buffered, for their rest or a response.",
+                "Seconds that frames were buffered, for the rest of their bytes or a lookup.",
                 self.counters.held_time,
             ),
         ):
