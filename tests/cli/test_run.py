@@ -103,7 +103,7 @@ def test_a_document_can_be_added_to(started: list[Config], tmp_path: Path) -> No
         (["--upstream", ""], "either --upstream HOST:PORT or --config FILE is needed"),
         (["--upstream", "b1"], 'Invalid value for --upstream: "b1" has no port, write host:port'),
         (["--upstream", "b1:1,"], 'Invalid value for --upstream: "" has no port'),
-        (["--upstream", "b1:0"], 'Invalid value for --upstream: "b1:0" has port 0'),
+        (["--upstream", "b1:0"], 'Invalid value for --upstream: expected a port from 1 to 65535, got "b1:0"'),
         (["--upstream", "b1:1", "--listen", "x"], 'Invalid value for --listen: "x" has no port'),
         (["--upstream", "b1:1", "--admin", "0.0.0.0:1"], "Invalid value for --admin: 0.0.0.0 can be reached by others"),
         (["--upstream", "b1:1", "--config", "c"], "--upstream is already set by the --config file"),
