@@ -206,7 +206,8 @@ def not_started(error: CaptureRefused | FilterError) -> Problem:
 
 
 OPERATIONS = (
-    Operation("GET", "/api/captures", "list_captures", "List all captures.", list_captures, CapturesShown),
+    Operation("GET", "/api/captures", "list_captures", "List running captures and the last hundred ended ones.",
+              list_captures, CapturesShown),
     Operation("POST", "/api/captures", "start_capture", "Start a capture in a pcapng file.",
               start_capture, CaptureShown, CaptureQuery, status=201,
               refusals=("no_captures", "capture_exists", "too_many_captures", "capture_failed")),
