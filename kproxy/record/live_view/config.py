@@ -36,7 +36,8 @@ class ViewConfig(Model):
         default=64 << 20,
         ge=LEAST_KEPT,
         le=MOST_KEPT,
-        description="bytes of frames that each process keeps for viewers (default: 64MiB), in at most 20,000 exchanges",
+        description="bytes of frames and rows that each process keeps for viewers (default: 64MiB); an exchange counts "
+        "for 1,000 bytes more, and at most 20,000 are kept",
     )
 
 
