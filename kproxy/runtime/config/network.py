@@ -44,8 +44,8 @@ class Limits(Model):
 
     max_frame_bytes: Annotated[ByteCount, Field(ge=SMALLEST_FRAME_LIMIT, lt=2**31)] = Field(
         default=104_857_600,
-        description="maximum frame size, like socket.request.max.bytes of brokers; a longer frame closes its "
-        "connection before memory is allocated",
+        description="maximum size of a request, like socket.request.max.bytes of brokers; a longer one closes its "
+        "connection before memory is allocated. Responses have no such limit",
     )
     buffer_threshold: ByteCount = Field(
         default=65_536,
@@ -55,8 +55,9 @@ class Limits(Model):
     max_buffered_bytes: ByteCount = Field(
         default=268_435_456,
         description="memory for buffered frames, per cluster, direction and worker process. A frame reserves its "
-        "complete length; an eighth is reserved for frames below 1 MiB. Client networks take turns. While others wait, "
-        "frames without progress are evicted and their connections reset",
+        "complete length; a frame of more than seven eighths closes its connection. The other eighth is for frames "
+        "below 1 MiB. Client networks take turns. While others wait, frames without progress are evicted and their "
+        "connections reset",
     )
     max_in_flight: Positive = Field(
         default=1000,
@@ -85,9 +86,9 @@ class Limits(Model):
     )
     idle_timeout: Seconds = Field(
         default=660.0,
-        description="time without traffic until a connection is closed; 0: never. The time does not pass while a "
-        "response is due or kproxy does not read the client. By default, brokers close after 600 s, Java clients after "
-        "540 s",
+        description="time without traffic until a connection is closed; 0: never. It stays open while kproxy does "
+        "not read the client, or a response is due and no request is incomplete. By default, brokers close after "
+        "600 s, Java clients after 540 s",
     )
     connect_timeout: PositiveSeconds = Field(
         default=10.0,
@@ -106,7 +107,8 @@ class Limits(Model):
     )
     drain_timeout: Seconds = Field(
         default=30.0,
-        description="time to answer requests in flight after SIGTERM; Kubernetes kills after 30 s by default",
+        description="time for requests in flight after SIGTERM, at most 5 s for those that change nothing; Kubernetes "
+        "kills after 30 s by default",
     )
     shutdown_delay: Seconds = Field(
         default=0.0,

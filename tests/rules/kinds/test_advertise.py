@@ -37,7 +37,7 @@ def test_each_way_is_read() -> None:
         ("{nodes: {a: 'a:1'}}", ['1:10: expected a whole number, got text "a"']),
         ("{nodes: {1: 'a:0'}}", ['1:13: expected a port from 1 to 65535, got "a:0"']),
         ("{host: 'h:1'}", ['1:8: expected an IPv6 address or a host name without colons, got "h:1"']),
-        ("{ports: 0-5}", ["1:9: port 0 is out of range"]),
+        ("{ports: 0-5}", ["1:9: expected a port from 1 to 65535, got 0"]),
         ("{sni: 'b.example.com:443'}", ['1:7: "b.example.com:443" has 0 times {node}']),
         ("{sni: 'b{node}-{node}.c:443'}", ['1:7: "b{node}-{node}.c:443" has 2 times {node}']),
         ("{sni: 'b{node}.example.com'}", ['1:7: "b{node}.example.com" has no port']),
