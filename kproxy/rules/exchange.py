@@ -24,6 +24,7 @@ from kproxy.rules.entity import Entity
 
 if TYPE_CHECKING:
     from kproxy.rules.bucket import QuotaTurn
+    from kproxy.rules.content.edits import MessageEdits
 
 How = Literal["fin", "rst", "half"]
 """fin: close after queued bytes are written. rst: reset at once. half: kproxy sends nothing more to the client, but
@@ -276,15 +277,15 @@ class ConnectionView:
 class Exchange:
     """Request with its response.
 
-    api, version, correlation_id, client_id (None: null). request_size, response_size: frame lengths without the size
+    api, version, correlation_id. client_id: None for null. request_size, response_size: frame lengths without the size
     field; 0 until the response arrives. came: monotonic seconds when the request's header was read. acks: of a Produce
     request, or None. identity: shared by the exchange and its trials. entities: of the request, or of the fetch session
-    that it belongs to.
+    that it belongs to. edits: changes of records; `request` and `response` write them before they return the message.
     """
 
     __slots__ = (
         "_entities", "_request", "_response", "acks", "api", "came", "client_id", "connection",
-        "correlation_id", "find", "identity", "read_request", "read_response", "request_size", "response_size",
+        "correlation_id", "edits", "find", "identity", "read_request", "read_response", "request_size", "response_size",
         "version",
     )  # fmt: skip
 
@@ -303,6 +304,7 @@ class Exchange:
         self._response: Message | None = None
         self.find: Callable[[], tuple[Entity, ...]] | None = None
         self._entities: tuple[Entity, ...] | None = None
+        self.edits: MessageEdits | None = None
 
     @property
     def principal(self) -> str | None:
@@ -320,6 +322,8 @@ class Exchange:
     @property
     def request(self) -> Message:
         """Return the request, decoded; change its body only together with an `Edit`. Raises DecodeError."""
+        if self.edits is not None:
+            self.edits.flush()
         if self._request is None:
             assert self.read_request is not None, "a rule that acts on headers reads no body"
             self._request = self.read_request()
@@ -328,15 +332,22 @@ class Exchange:
     @property
     def response(self) -> Message:
         """Return the response, decoded; change its body only together with an `Edit`. Raises DecodeError."""
+        if self.edits is not None:
+            self.edits.flush()
         if self._response is None:
             assert self.read_response is not None, "the response has not arrived"
             self._response = self.read_response()
         return self._response
 
+    def pending_edits(self, direction: Literal["request", "response"]) -> MessageEdits | None:
+        """Return the changes of this message's records that are not written yet; None: no rule has read its records."""
+        message = self._request if direction == "request" else self._response
+        return self.edits if self.edits is not None and self.edits.message is message else None
+
     def trial(self) -> Exchange:
         """Return an exchange for a dry run, with messages of its own, which an effect may change."""
         one = copy(self)
-        one._request = one._response = None
+        one._request = one._response = one.edits = None
         one.read_request = lambda: self.request.copy()  # noqa: PLW0108  # it is decoded only when it is asked for
         one.read_response = lambda: self.response.copy()  # noqa: PLW0108
         return one

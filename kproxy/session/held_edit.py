@@ -19,6 +19,7 @@ from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.protocol.table.layout import Slot
 from kproxy.protocol.table.schema import Api
+from kproxy.rules.content.edits import RecordBudget, is_control, whole_entries
 from kproxy.rules.kinds.base.fields import (
     EVERY,
     FieldFinder,
@@ -29,7 +30,6 @@ from kproxy.rules.kinds.base.fields import (
     parse_path,
     slot_at,
 )
-from kproxy.rules.kinds.base.records_rule import RecordBudget, is_control, whole_entries
 from kproxy.rules.values.model import found, unknown
 
 RECORD_FIELDS = ("key", "value", "headers")

@@ -6,18 +6,11 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Batch
 from kproxy.protocol.records.entry import BATCH, CRC_AT, LEGACY
 from kproxy.rules.bodies import PartitionBody
-from kproxy.rules.kinds.base.records_rule import (
-    RecordBudget,
-    SomeRecordsRule,
-    Whole,
-    change_entries,
-    first_offset,
-    last_offset,
-)
+from kproxy.rules.content.edits import FieldEdits, RecordBudget, Whole
+from kproxy.rules.kinds.base.records_rule import SomeRecordsRule, first_offset, last_offset
 
 MOST = 64
 CRC_SIZE = 4
@@ -46,7 +39,7 @@ class CorruptRecords(SomeRecordsRule):
     where: Literal["records", "crc"] = Field(default="records", description="changed part: records or checksum")
     bits: int = Field(default=1, ge=1, le=MOST, description="number of flipped bits per batch")
 
-    def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
+    def change(self, field: FieldEdits, place: PartitionBody, budget: RecordBudget) -> bool:
         def flipped(entry: Whole) -> bytes | None:
             if not self.holds_one(place, entry):
                 return None
@@ -57,7 +50,7 @@ class CorruptRecords(SomeRecordsRule):
                 raw[bit // 8] ^= 1 << bit % 8
             return bytes(raw)
 
-        return change_entries(data, flipped)
+        return field.change_entries(flipped)
 
     def span(self, entry: Whole) -> tuple[int, int]:
         """Return start and end of the bytes that may change. An empty batch has its checksum only."""

@@ -8,18 +8,12 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from kproxy.protocol.elements import retain
-from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records.spans import EntrySpans, Span
 from kproxy.rules.bodies import PartitionBody, partitions_of_request
+from kproxy.rules.content.edits import RECORDS, FieldEdits, RecordBudget
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Decision, Drop, Edit, Exchange, Fail
-from kproxy.rules.kinds.base.records_rule import (
-    RECORDS,
-    RecordBudget,
-    RecordChanges,
-    SomeRecordsRule,
-    change_records,
-)
+from kproxy.rules.kinds.base.records_rule import RecordChanges, SomeRecordsRule
 from kproxy.rules.kinds.base.rule import Decisions, Effect, Permanent
 
 SUCCESS = 0
@@ -51,13 +45,12 @@ class DropRecords(SomeRecordsRule):
         if self.at == "produce":
             yield "batches of idempotent producers, Java's default, are left alone: their records are counted"
 
-    def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
-        def kept(spans: EntrySpans) -> Iterator[Span]:
+    def change(self, field: FieldEdits, place: PartitionBody, budget: RecordBudget) -> bool:
+        def kept(spans: EntrySpans, records: Iterable[Span]) -> Iterator[Span]:
             chosen = self.chooser(place, spans)
-            return (span for span in spans if not chosen(span))
+            return (span for span in records if not chosen(span))
 
-        at_fetch = self.at == "fetch"
-        return change_records(data, room, kept, fast=at_fetch, renumber=not at_fetch)
+        return field.change_records(kept, budget, renumber=self.at == "produce")
 
     def start(self) -> Effect:
         return LostRecords(self)

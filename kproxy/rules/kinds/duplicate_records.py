@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records.spans import EntrySpans, Span
 from kproxy.rules.bodies import PartitionBody
-from kproxy.rules.kinds.base.records_rule import RecordBudget, SomeRecordsRule, change_records
+from kproxy.rules.content.edits import FieldEdits, RecordBudget
+from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
 
 MOST = 100
 """Copies of one record; a batch grows with it, towards the broker's `message.max.bytes`."""
@@ -43,10 +43,9 @@ class DuplicateRecords(SomeRecordsRule):
         else:
             yield "consumers that go by offsets, such as Java's, pass over copies: they have no offsets of their own"
 
-    def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
-        def doubled(spans: EntrySpans) -> Iterator[Span]:
+    def change(self, field: FieldEdits, place: PartitionBody, budget: RecordBudget) -> bool:
+        def doubled(spans: EntrySpans, records: Iterable[Span]) -> Iterator[Span]:
             chosen = self.chooser(place, spans)
-            return (one for span in spans for one in (span,) * (1 + self.copies * chosen(span)))
+            return (one for span in records for one in (span,) * (1 + self.copies * chosen(span)))
 
-        at_fetch = self.at == "fetch"
-        return change_records(data, room, doubled, fast=at_fetch, renumber=not at_fetch)
+        return field.change_records(doubled, budget, renumber=self.at == "produce")

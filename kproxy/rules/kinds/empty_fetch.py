@@ -11,10 +11,11 @@ from kproxy.base.cooperative import yielding
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import FETCH, SHARE_FETCH
 from kproxy.rules.bodies import partitions_of_answer, waited
+from kproxy.rules.content.edits import whole_entries
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange
 from kproxy.rules.kinds.base.message_rule import ResponseRule
-from kproxy.rules.kinds.base.records_rule import last_offset, whole_entries
+from kproxy.rules.kinds.base.records_rule import last_offset
 from kproxy.rules.kinds.base.rule import Decisions
 from kproxy.rules.values.quantities import ByteCount
 

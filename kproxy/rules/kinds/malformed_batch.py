@@ -9,20 +9,13 @@ from pydantic import Field
 
 from kproxy.base.cooperative import yielding
 from kproxy.base.errors import RecordsError
-from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Batch, Record, decode_control
 from kproxy.protocol.records.entry import ATTRIBUTES_AT, CODEC, CRC_AT, LENGTH_AT, MAGIC_AT, batch_at, crc_of
 from kproxy.rules.bodies import PartitionBody, partitions_of_answer
+from kproxy.rules.content.edits import FieldEdits, RecordBudget, Whole, is_control
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange
-from kproxy.rules.kinds.base.records_rule import (
-    RecordBudget,
-    RecordChanges,
-    RecordsRule,
-    Whole,
-    is_control,
-    whole_entries,
-)
+from kproxy.rules.kinds.base.records_rule import RecordChanges, RecordsRule
 from kproxy.rules.kinds.base.rule import Decisions, Effect
 
 MAGIC = 9
@@ -55,17 +48,18 @@ class MalformedBatch(RecordsRule):
         description="defect of the batch"
     )
 
-    def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
-        batches, rest = whole_entries(data)
+    def change(self, field: FieldEdits, place: PartitionBody, budget: RecordBudget) -> bool:
+        field.flush()
+        batches, rest = field.entries, field.rest
         if self.defect == "double_abort":
             pieces = [entry.raw for entry in yielding(batches) for _ in range(1 + is_abort(entry))]
-            return b"".join((*pieces, rest)) if len(pieces) > len(batches) else None
-        for number, entry in yielding(enumerate(batches)):
+            return len(pieces) > len(batches) and field.replace(b"".join((*pieces, rest)))
+        for entry in yielding(batches):
             spoiled = None if is_control(entry) else self.malformed(entry)
             if spoiled is not None:
-                before, after = batches[:number], batches[number + 1 :]
-                return b"".join((*(one.raw for one in before), spoiled, *(one.raw for one in after), rest))
-        return None
+                pieces = [memoryview(spoiled) if one is entry else one.raw for one in yielding(batches)]
+                return field.replace(b"".join((*pieces, rest)))
+        return False
 
     def malformed(self, entry: Whole) -> bytes | None:
         """The entry's bytes, wrong in one place."""

@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from kproxy.base.cooperative import yield_point, yielding
-from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records.spans import EntrySpans, Span
 from kproxy.rules.bodies import PartitionBody
-from kproxy.rules.kinds.base.records_rule import RecordBudget, SomeRecordsRule
+from kproxy.rules.content.edits import FieldEdits, RecordBudget
+from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
 
 ByteString = bytes  # the model has a field of that name
 MOST = 1000
@@ -37,8 +37,8 @@ class PoisonRecords(SomeRecordsRule):
     where: Literal["value", "key"] = Field(default="value", description="changed part of a record")
     bytes: int = Field(default=1, ge=1, le=MOST, description="number of changed bytes")
 
-    def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> ByteString | None:
-        return self.altered(data, place, room, lambda spans, span: self.poison(spans, span, place))
+    def change(self, field: FieldEdits, place: PartitionBody, budget: RecordBudget) -> bool:
+        return self.alter(field, place, budget, lambda spans, span: self.poison(spans, span, place))
 
     def poison(self, spans: EntrySpans, span: Span, place: PartitionBody) -> Span:
         """Return the record with other bytes in its value or key."""

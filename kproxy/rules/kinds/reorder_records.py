@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from kproxy.base.cooperative import free_list, yielding
-from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records.spans import OFFSET_DELTA, EntrySpans, Span
 from kproxy.rules.bodies import PartitionBody
-from kproxy.rules.kinds.base.records_rule import RecordBudget, SomeRecordsRule, change_records, first_offset
+from kproxy.rules.content.edits import FieldEdits, RecordBudget
+from kproxy.rules.kinds.base.records_rule import SomeRecordsRule, first_offset
 
 
 class ReorderRecords(SomeRecordsRule):
@@ -33,10 +33,10 @@ class ReorderRecords(SomeRecordsRule):
 
     kind: Literal["reorder_records"] = Field(description="kind of the rule")
 
-    def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
-        def shuffled(spans: EntrySpans) -> Iterator[Span]:
+    def change(self, field: FieldEdits, place: PartitionBody, budget: RecordBudget) -> bool:
+        def shuffled(spans: EntrySpans, before: Iterable[Span]) -> Iterator[Span]:
             chosen = self.chooser(place, spans)
-            records = [(span, chosen(span)) for span in spans]
+            records = [(span, chosen(span)) for span in before]
             moved = shuffle([span for span, moves in records if moves], self.random(place, first_offset(spans.entry)))
             following = iter(moved)
             for span, moves in records:
@@ -44,7 +44,7 @@ class ReorderRecords(SomeRecordsRule):
             free_list(records)
             free_list(moved)
 
-        return change_records(data, room, shuffled, fast=self.at == "fetch")
+        return field.change_records(shuffled, budget)
 
 
 def shuffle(spans: Sequence[Span], random: Random) -> list[Span]:

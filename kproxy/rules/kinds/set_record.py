@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from kproxy.base.cooperative import yielding
-from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records.spans import KEEP, EntrySpans, Header, Span
 from kproxy.rules.bodies import PartitionBody
-from kproxy.rules.kinds.base.records_rule import RecordBudget, SomeRecordsRule
+from kproxy.rules.content.edits import FieldEdits, RecordBudget
+from kproxy.rules.kinds.base.records_rule import SomeRecordsRule
 from kproxy.rules.kinds.base.rule import Permanent
 from kproxy.rules.values.model import Wrong
 from kproxy.rules.values.quantities import parse_duration
@@ -67,8 +67,8 @@ class SetRecord(SomeRecordsRule):
         if "value" in raw and "schema_id" in raw:
             yield ("schema_id",), '"value" leaves nothing of the value for "schema_id" to go into'
 
-    def change(self, data: Buffer, place: PartitionBody, room: RecordBudget) -> bytes | None:
-        return self.altered(data, place, room, self.with_given)
+    def change(self, field: FieldEdits, place: PartitionBody, budget: RecordBudget) -> bool:
+        return self.alter(field, place, budget, self.with_given)
 
     def with_given(self, spans: EntrySpans, span: Span) -> Span:
         given, timestamp = self.model_fields_set, spans.timestamp(span)

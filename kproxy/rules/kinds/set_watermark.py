@@ -10,10 +10,11 @@ from pydantic import Field
 from kproxy.base.cooperative import yielding
 from kproxy.protocol.table.api_keys import FETCH, LIST_OFFSETS
 from kproxy.rules.bodies import PartitionBody, partitions_of_answer, partitions_of_request, waited
+from kproxy.rules.content.edits import whole_entries
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange
 from kproxy.rules.kinds.base.message_rule import ResponseRule
-from kproxy.rules.kinds.base.records_rule import last_offset, whole_entries
+from kproxy.rules.kinds.base.records_rule import last_offset
 from kproxy.rules.kinds.base.rule import Decisions, Effect, Permanent
 from kproxy.rules.shared_numbers import Remembered
 from kproxy.rules.values.model import Wrong

@@ -181,7 +181,7 @@ class EvaluatedExchange(Exchange):
             for thing in (self.session, self.listed, self.failures, self.late):
                 defer_free(thing)
         self._request = self._response = self.read_request = self.find = self._entities = self.session = None
-        self.content = None
+        self.content = self.edits = None
         self.pending, self.failures, self.late, self.listed = [], {}, {}, ()
 
     def forget_records(self) -> None:
