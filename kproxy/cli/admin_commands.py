@@ -125,7 +125,7 @@ def reset(admin: Admin, names: tuple[str, ...], everything: bool) -> None:
 @names
 @with_admin
 def resume(admin: Admin, names: tuple[str, ...]) -> None:
-    """Resume the requests that rules hold, and print their number."""
+    """Resume the frames that rules hold, and print their number."""
     print_rows(
         ("name", "resumed"),
         [(name, admin("POST", f"/api/rules/{segment(name)}/resume")["resumed"]) for name in names],

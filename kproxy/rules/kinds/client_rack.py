@@ -24,7 +24,7 @@ class ClientRack(Rule):
 
     Fills in an empty rack in Fetch from version 11 on, and in joins of groups: in the newer protocols, or in a
     consumer's subscription from version 3 on. A client's own rack is never changed. A Fetch is changed only for clients
-    that name their library in ApiVersions, since these can read from followers. Brokers need `broker.rack` and
+    that name their library in ApiVersions, since most of these can read from followers. Brokers need `broker.rack` and
     `replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector`. If several such rules match a
     connection, the first applies.
     """

@@ -107,8 +107,8 @@ class Limits(Model):
     )
     drain_timeout: Seconds = Field(
         default=30.0,
-        description="time for requests in flight after SIGTERM, at most 5 s for those that change nothing; Kubernetes "
-        "kills after 30 s by default",
+        description="time for requests in flight after SIGTERM, at most 5 s if another proxy can repeat them; "
+        "Kubernetes kills after 30 s by default",
     )
     shutdown_delay: Seconds = Field(
         default=0.0,
