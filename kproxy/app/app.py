@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
@@ -76,6 +76,11 @@ if TYPE_CHECKING:
     from .otlp import OtlpExport
     from .recording import Audit
     from .workers.pool_captures import PoolCaptures
+
+
+def unix_time(now: float) -> float:
+    """Return the Unix time at a time of `monotonic()`, in seconds."""
+    return now + time() - monotonic()
 
 
 class ProxyProcess:
@@ -253,7 +258,7 @@ class ProxyProcess:
                 for memory in memories:
                     MemoryWatch(memory, self.server)
                 shared = ClusterState(self.counters, *memories, mark=self.mark, room=self.room, desk=self.desk,
-                                answers=self.answers)  # fmt: skip
+                                answers=self.answers, unix_time=unix_time)  # fmt: skip
                 self.held.add(shared)
             self.shared[name] = shared
         for shared in list(self.held):

@@ -6,7 +6,7 @@ place returns `Edit()`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -14,6 +14,7 @@ from uuid import UUID
 from kproxy.base.cooperative import yielding
 from kproxy.protocol import Message
 from kproxy.protocol.elements import Partition, Topic, partitions, topics
+from kproxy.protocol.records.spans import EntrySpans, Span
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import (
     DESCRIBE_CLUSTER,
@@ -37,11 +38,13 @@ DESCRIBING = frozenset({METADATA, DESCRIBE_TOPIC_PARTITIONS})
 
 @dataclass(frozen=True, slots=True)
 class PartitionBody:
-    """Partition in a body: its entity, its dict, and the request's entity for it if one was looked up."""
+    """Partition in a body: its entity, its dict, and the request's entity for it if one was looked up. `record_test`:
+    makes the test of the records of one entry; None: the rule has no record condition for this partition."""
 
     entity: Entity
     body: dict[str, Any]
     asked: Entity | None = None
+    record_test: Callable[[EntrySpans], Callable[[Span], bool]] | None = None
 
     @property
     def name(self) -> str:

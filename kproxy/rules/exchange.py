@@ -25,6 +25,7 @@ from kproxy.rules.entity import Entity
 if TYPE_CHECKING:
     from kproxy.rules.bucket import QuotaTurn
     from kproxy.rules.content.edits import MessageEdits
+    from kproxy.rules.filter.record_fields import Decoder
 
 How = Literal["fin", "rst", "half"]
 """fin: close after queued bytes are written. rst: reset at once. half: kproxy sends nothing more to the client, but
@@ -248,15 +249,18 @@ class ConnectionView:
     """Client connection as rules see it.
 
     `memory` is for effects: it lives as long as the connection does. Effects that charge the request at hand add their
-    turn to `turns`.
+    turn to `turns`. `unix_time` converts monotonic seconds to Unix time in seconds. `decoder` reads keys and values
+    with schemas, for record conditions.
     """
 
-    __slots__ = ("cluster", "facts", "identity", "memory", "number", "turns")
+    __slots__ = ("cluster", "decoder", "facts", "identity", "memory", "number", "turns", "unix_time")
 
     def __init__(self, facts: Facts, number: int, cluster: ClusterView, identity: IdentityView | None = None) -> None:
         self.facts, self.number, self.cluster, self.identity = facts, number, cluster, identity
         self.memory: dict[Any, Any] = {}
         self.turns: list[QuotaTurn] = []
+        self.unix_time: Callable[[float], float] = float
+        self.decoder: Decoder | None = None
 
     @property
     def principal(self) -> str | None:

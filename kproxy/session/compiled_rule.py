@@ -18,6 +18,7 @@ from kproxy.base.bounded_map import unheld
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, FrameDepth
 from kproxy.rules.kinds.base.access import AccessRule
+from kproxy.rules.kinds.base.record_selector import RecordSelector
 from kproxy.rules.kinds.base.rule import LIMITING, LiveRule
 from kproxy.rules.rule_set import ActiveRule
 from kproxy.rules.select.frame_match import OF_ENTITY, AnswerMatch, FrameMatch
@@ -37,12 +38,12 @@ class RuleMatcher:
         yes, no = rule.match, rule.not_
         self.frames: tuple[FrameTest, ...] = () if yes is None else yes.frame_tests
         self.entity = entity_test(rule)
-        if no is not None and not no.about(key, version):
-            no = None
+        if no is not None and (no.records is not None or not no.about(key, version)):
+            no = None  # with a record condition, all of `not:` is evaluated with the records
         self.excluding = no
         self.not_frames: tuple[FrameTest, ...] = () if no is None else no.frame_tests
         self.not_entity: EntityTest | None = None if no is None or not no.of_entities else no.holds_entity
-        self.unnamed = rule.may_be_unnamed(key, version)
+        self.unnamed = rule.may_be_unnamed(key, version) and (rule.match is None or rule.match.records is None)
 
     def holds(self, exchange: Exchange) -> bool | None:
         """Return None if the rule does not apply to this request, else True if the entities selected by `not:` are
@@ -69,8 +70,8 @@ class CompiledRule(NamedTuple):
     matcher: RuleMatcher
     request: FrameDepth
     response: FrameDepth
-    by_error: bool = False
-    """Set if it selects on the broker's error, so that it can be applied to the response only."""
+    by_response: bool = False
+    """Set if it selects on the broker's error or on records in the response, so that it is applied to the response."""
     screens: bool = False
     """Responses may mention names that it forbids."""
     letters: tuple[bytes, ...] | None = None
@@ -79,6 +80,8 @@ class CompiledRule(NamedTuple):
     """Text of the filter that the exchange must also pass; empty for none."""
     late: bool = False
     """Set if that filter is evaluated with the response only."""
+    records: RecordSelector | None = None
+    """Selects partitions by the content of their records; None: all."""
 
 
 def entity_test(rule: LiveRule) -> EntityTest | None:

@@ -10,6 +10,7 @@ from kproxy.base.bounded_map import unheld
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import ENVELOPE, FETCH, SASL_HANDSHAKE, SHARE_ACKNOWLEDGE, SHARE_FETCH
 from kproxy.rules.exchange import FrameDepth
+from kproxy.rules.kinds.base.record_selector import RecordSelector
 from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.rule_set import ActiveRule
 from kproxy.rules.select.frame_match import FrameMatch
@@ -34,7 +35,7 @@ class RuleProgram:
         self.chosen = lru_cache(MOST_CHOICES)(unheld(self.choose))
         self.reads_entities = any(
             sees_body(part.running.rule)
-            or part.by_error
+            or part.by_response
             or (FrameDepth.BODY in (part.request, part.response) and part.running.rule.reads_entities)
             for part in parts
         )
@@ -100,7 +101,9 @@ class RuleProgram:
 def is_told_by_beginning(part: CompiledRule) -> bool:
     """Return True if the beginning of a request determines if the rule matches it."""
     rule, match = part.running.rule, part.running.rule.match
-    if part.by_error or part.screens or part.wanted or part.matcher.unnamed or part.matcher.excluding is not None:
+    if part.by_response or part.screens or part.wanted or part.matcher.unnamed or part.matcher.excluding is not None:
+        return False
+    if rule.selects_records:
         return False
     if rule.of_answers or type(rule).holds_for is not LiveRule.holds_for:
         return False
@@ -115,11 +118,6 @@ def sees_body(rule: LiveRule) -> bool:
 def selects_offsets(rule: LiveRule) -> bool:
     """Return True if the selectors read requested or committed offsets."""
     return any(one is not None and one.offset is not None for one in (rule.match, rule.not_))
-
-
-def sees_error(rule: LiveRule) -> bool:
-    """Return True if the selectors look at the broker's answer."""
-    return any(one is not None and one.sees_error for one in (rule.match, rule.not_))
 
 
 def compile_rules(key: int, version: int, live: Sequence[ActiveRule]) -> RuleProgram | None:
@@ -138,17 +136,20 @@ def compile_rules(key: int, version: int, live: Sequence[ActiveRule]) -> RulePro
         request, response = rule.depth("request", key, version), rule.depth("response", key, version)
         if request == response == FrameDepth.NOTHING:
             continue
-        late = sees_error(rule)
+        late = rule.judged_late(key)
         if late:
             if response == FrameDepth.NOTHING:  # a rule that acts on requests, but can be judged only by the response
                 continue
             response = FrameDepth.BODY
         if known or not (FrameDepth.BODY in (request, response) or sees_body(rule)):
-            shows = known and rule.shows(key, version)
+            records = RecordSelector.of(rule, key, version)
+            shows = known and not rule.selects_records and rule.shows(key, version)
             letters = rule.required_literals(key, version) if known else None
             matcher = RuleMatcher(rule, key, version)
             parts.append(
-                CompiledRule(running, matcher, request, response, late, shows, letters, rule.wanted, rule.acts_late)
+                CompiledRule(
+                    running, matcher, request, response, late, shows, letters, rule.wanted, rule.acts_late, records
+                )
             )
     return RuleProgram(key, version, parts) if parts else None
 

@@ -13,7 +13,7 @@ import hmac
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kproxy.protocol.framing import framed
 from kproxy.protocol.table.api_keys import API_VERSIONS
@@ -24,6 +24,9 @@ from .counters import Counters
 from .held_frames import HeldRegistry
 from .held_memory import HeldMemory
 from .partition_session import SessionPartitionLimit
+
+if TYPE_CHECKING:
+    from kproxy.rules.filter.record_fields import Decoder
 
 PREFIX = b"kproxy-circle-"
 AT = 10
@@ -77,3 +80,5 @@ class ClusterState:
     room: SessionPartitionLimit = field(default_factory=SessionPartitionLimit)
     desk: HeldRegistry = field(default_factory=HeldRegistry)
     answers: ResponseCache = field(default_factory=ResponseCache)
+    unix_time: Callable[[float], float] = float  # of monotonic seconds; rehearsals have Unix time already
+    decoder: Decoder | None = None  # of keys and values with schemas, for record conditions

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from time import time
 from types import MappingProxyType
 from uuid import UUID
 
@@ -22,7 +23,11 @@ from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import API_VERSIONS, FETCH, METADATA, PRODUCE
 from kproxy.record.exchange import Form, Frame
 from kproxy.rules import exchange as rules_exchange
+from kproxy.rules.bodies import partitions_among
+from kproxy.rules.content.edits import RecordBudget
 from kproxy.rules.entity import Entity, entities
+from kproxy.rules.filter.record_fields import RecordCondition
+from kproxy.rules.kinds.base.record_selector import any_record
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.session.counters import Counters
 from kproxy.session.fetch_sessions import NOT_FOUND, FetchSessions
@@ -263,10 +268,24 @@ class SeenExchanges:
         )
 
     def holds(self, one: SeenExchange, match: FrameMatch, entity: Entity) -> bool:
-        """Return True if the selectors about entities and errors choose this entity."""
+        """Return True if the selectors about entities, records and errors choose this entity."""
         if not match.holds_entity(entity):
             return False
         try:
+            if match.records is not None and not self.has_record(one, match.records, entity):
+                return False
             return not match.sees_error or match.holds_error(one.codes().get(entity, 0))
         except DecodeError:
             return False
+
+    @staticmethod
+    def has_record(one: SeenExchange, condition: RecordCondition, entity: Entity) -> bool:
+        """Return True if a kept record of this partition matches."""
+        message = one.request if one.key == PRODUCE else one.response
+        places = () if message is None else partitions_among(message, (entity,))
+        fields = [place.records for _, place in places]
+        return any(
+            any_record(data, condition, time() * 1000, RecordBudget())
+            for data in fields
+            if data and not isinstance(data, RecordsDigest)
+        )

@@ -9,13 +9,16 @@ from functools import cached_property
 from heapq import merge
 from typing import Any, NamedTuple
 
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 from kproxy.rules.kinds.base.name_rule import NameRule, RenameRule
-from kproxy.rules.kinds.base.rule import Rule
+from kproxy.rules.kinds.base.rule import LIMITING, LiveRule, Rule
 from kproxy.rules.kinds.client_rack import ClientRack
 from kproxy.rules.kinds.limit_versions import Limit, LimitVersions, Span, spelled
 from kproxy.rules.names.composed import AnyLayer
 from kproxy.rules.names.layer import NAMESPACES, ByPrefix, Layer, NamePattern, PrefixLayer, RenameEntry
+from kproxy.rules.select.frame_match import WITH_RECORDS
 from kproxy.rules.select.selected import keys_of
 from kproxy.rules.values.model import ValidWords
 from kproxy.rules.values.source import Source, Where, counted
@@ -216,6 +219,26 @@ def check_alone(parsed_rules: Sequence[ParsedRule], listeners: Mapping[str, List
         if isinstance(parsed.rule, AdvertiseRule):
             _check_tls(parsed, parsed.rule, listeners)
             _check_transparent(parsed, parsed.rule, listeners)
+
+
+def check_records(parsed: ParsedRule) -> None:
+    """Note record conditions that the rule cannot fulfil."""
+    rule = parsed.rule
+    if not isinstance(rule, LiveRule) or not rule.selects_records:
+        return
+    no = rule.not_
+    if no is not None and no.records is not None and no.sees_error:
+        parsed.note(("not", "records"), "expected either records or error in not, got both", key=True)
+    reads = [key for key in WITH_RECORDS if key != PRODUCE and rule.about(key, schema.load(key).versions.last)]
+    if rule.family in LIMITING and reads:
+        side = "match" if rule.match is not None and rule.match.records is not None else "not"
+        names = " and ".join(schema.load(key).name for key in reads)
+        parsed.note(
+            (side, "records"),
+            f"expected match: {{api: Produce}} with records in a rule of the kind {rule.kind}, got {names}: it decides "
+            "about requests, and their records are in the response",
+            key=True,
+        )
 
 
 def check_together(parsed_rules: Sequence[ParsedRule]) -> None:

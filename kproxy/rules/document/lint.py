@@ -16,7 +16,7 @@ from kproxy.rules.kinds.base.name_rule import NameRule
 from kproxy.rules.kinds.base.rule import Direction, LiveRule, Rule
 from kproxy.rules.kinds.limit_versions import LimitVersions, VersionLimits
 from kproxy.rules.names.composed import NameMap, NameMaps
-from kproxy.rules.select.frame_match import FrameMatch, carries
+from kproxy.rules.select.frame_match import WITH_RECORDS, FrameMatch, carries
 from kproxy.rules.select.match import ConnectionMatch
 from kproxy.rules.trigger import When
 
@@ -139,6 +139,8 @@ def of_trigger(rule: LiveRule) -> Iterator[LintMessage]:
         yield ("when", "hold"), "a rule about new connections holds nothing, because only requests are held"
     elif when.hold and rule.selects_errors:
         yield ("when", "hold"), "nothing is held by a rule that selects errors: the request has gone by then"
+    elif when.hold and all(rule.judged_late(key) for key, _ in pairs(rule)):
+        yield ("when", "hold"), "nothing is held by a rule that selects records in responses: the request has gone"
 
 
 def of_live(
@@ -149,6 +151,7 @@ def of_live(
         return
     if isinstance(rule.match, FrameMatch):
         yield from of_names(rule.match, names)
+    yield from of_records(rule)
     first = next(pairs(rule), None)
     if first is None:
         yield ("match",) if rule.match is not None else (), f"this rule can never act: {why_never(rule)}"
@@ -161,8 +164,8 @@ def of_live(
 def pairs(rule: LiveRule) -> Iterator[Pair]:
     """Yield the APIs and versions that the rule acts on."""
     keys = sorted(schema.paths() if rule.match is None or rule.match._keys is None else rule.match._keys)
-    directions: tuple[Direction, ...] = ("response",) if rule.selects_errors else DIRECTIONS
     for key in keys:
+        directions: tuple[Direction, ...] = ("response",) if rule.judged_late(key) else DIRECTIONS
         for version in schema.load(key).versions:
             if rule.about(key, version) and acts(rule, (key, version), directions):
                 yield key, version
@@ -182,6 +185,8 @@ def why_never(rule: LiveRule) -> str:
     about = [pair for pair in versions if match.about_frame(*pair)]
     apis = ", ".join(map(str, match.api)) if match.api is not None else "any API"
     if not about:
+        if match.records is not None and not {*keys} & {*WITH_RECORDS}:
+            return f"{apis} carries no records, only {', '.join(schema.load(key).name for key in WITH_RECORDS)} do"
         what = "acks" if match.acks is not None else "versions"
         return f"{apis} has no such {what}"
     for name in sorted(match.of_entities):
@@ -189,9 +194,20 @@ def why_never(rule: LiveRule) -> str:
             return f"requests of {apis} say no {name.replace('_', ' ')}"
     if not any(match.about(*pair) for pair in about):
         return f"no version of {apis} says {' and '.join(sorted(match.of_entities)).replace('_', ' ')} together"
-    if rule.selects_errors and any(acts(rule, pair, DIRECTIONS) for pair in about):
-        return 'it acts on requests, and "error" is known only when the response has come'
+    if any(rule.judged_late(pair[0]) and acts(rule, pair, DIRECTIONS) for pair in about):
+        word = "error" if rule.selects_errors else "records"
+        return f'it acts on requests, and "{word}" is known only when the response has come'
     return f"{rule.kind}, as it is written here, does nothing with {apis}"
+
+
+def of_records(rule: LiveRule) -> Iterator[LintMessage]:
+    """Yield a warning for each record condition of a rule that selects no topics."""
+    sides = [(side, one) for side, one in (("match", rule.match), ("not", rule.not_)) if one is not None]
+    if any(one.topic is not None or one.topic_id is not None for _, one in sides):
+        return
+    for side, one in sides:
+        if one.records is not None:
+            yield (side, "records"), "decodes the records of every topic; select topics with match: {topic: …}"
 
 
 def of_names(match: FrameMatch, names: NameMaps | None) -> Iterator[LintMessage]:
@@ -211,7 +227,8 @@ def of_names(match: FrameMatch, names: NameMaps | None) -> Iterator[LintMessage]
 
 def decides(rule: LiveRule) -> bool:
     """Return True if a rule decides all that it selects, always."""
-    quiet = rule.when is not None or rule.mode == "dry_run" or rule.selects_errors or rule.connects
+    quiet = rule.when is not None or rule.mode == "dry_run" or rule.connects
+    quiet = quiet or rule.selects_errors or rule.selects_records
     return rule.kind in DECIDING and not quiet
 
 

@@ -28,7 +28,7 @@ from kproxy.rules.values.model import Model, Wrong, found, unknown, validate
 from kproxy.rules.values.quantities import Seconds, parse_duration
 from kproxy.rules.values.source import Source, Where, counted, nearest, raise_mistakes, to_value
 
-from .check import ListenerTraits, ParsedRule, check_alone, check_names, check_together, meets_others
+from .check import ListenerTraits, ParsedRule, check_alone, check_names, check_records, check_together, meets_others
 
 
 def how_often(value: Any) -> int | bool:
@@ -268,6 +268,7 @@ def _read_rule(source: Source, at: Where, raw: Any, terms: _Terms, stage: int | 
     rule = None if not terms.code and _runs_code(source, at, raw) else _make_rule(source, at, raw)
     parsed = ParsedRule(name if isinstance(name, str) else None, rule, source, at, stage, ttl, raw)
     if rule is not None:
+        check_records(parsed)
         _ = rule.content, parsed.position  # evaluated here, since a thread may read a document while the proxy runs
     return parsed
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, SecretStr, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from kproxy.rules.exchange import HeldError
+from kproxy.rules.filter.record_fields import RecordCondition
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.values.address import Address, PortRange
 from kproxy.rules.values.quantities import Latency, Range, parse_byte_rate, parse_count_rate, parse_duration, parse_size
@@ -70,6 +71,7 @@ _WORDS: dict[Any, str] = {
     Range: "number or range",
     Latency: "duration or distribution",
     UUID: "topic id",
+    RecordCondition: "condition",
     HeldError: "`{error: NAME}`",
     SecretStr: "secret",
 }

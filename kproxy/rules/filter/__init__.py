@@ -4,5 +4,5 @@
 claims (field, operator, value) and the tree · `evaluate`: trees as functions · `record_fields`: fields of one record.
 `kproxy.record.filters` evaluates filters of exchanges.
 
-Imports: select, values.
+Imports: values, protocol.
 """

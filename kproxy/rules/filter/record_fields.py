@@ -390,11 +390,12 @@ RECORDS = FieldTable(FIELDS, {
     "header": header_field,
 })  # fmt: skip
 """The fields of conditions about a record."""
+NO_SPAN: Span = (-1,) * 9
 
 
 class RecordCondition:
     """Condition about one record, compiled from one text. `decoder`: reads values with a schema. Raises FilterError for
-    a wrong text."""
+    a wrong text. Equal conditions have equal trees."""
 
     def __init__(self, text: str, form: Format = "auto", decoder: Decoder | None = None) -> None:
         self.tree, self.form, self.decoder = parse(text, RECORDS), form, decoder
@@ -404,7 +405,25 @@ class RecordCondition:
     def __str__(self) -> str:
         return written(self.tree, RECORDS)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RecordCondition) and (self.tree, self.form) == (other.tree, other.form)
+
+    def __hash__(self) -> int:
+        return hash((self.tree, self.form))
+
     def matches(self, spans: EntrySpans, span: Span, now: float = 0) -> bool:
         """Return True if the record matches. `now`: Unix time in ms. Raises UnreadableRecord."""
-        self.looks.left = MOST_LOOKS
-        return self.holds(RecordView(spans, span, self.form, now, self.decoder))
+        return self.test(spans, now)(span)
+
+    def test(self, spans: EntrySpans, now: float = 0, decoder: Decoder | None = None) -> Callable[[Span], bool]:
+        """Return the test of the records of one entry. `now`: Unix time in ms. `decoder`: instead of the condition's
+        own. The test raises UnreadableRecord, and what the decoder raises."""
+        looks, holds = self.looks, self.holds
+        view = RecordView(spans, NO_SPAN, self.form, now, decoder or self.decoder)
+
+        def test(span: Span) -> bool:
+            looks.left = MOST_LOOKS
+            view.span, view._value = span, False
+            return holds(view)
+
+        return test

@@ -10,9 +10,10 @@ from pydantic import Field, PrivateAttr
 from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.kinds.base.frame_rule import for_connections
 from kproxy.rules.kinds.base.rule import Direction, Effect, Family, LiveRule, Scope
-from kproxy.rules.select.match import Networks, address_test
+from kproxy.rules.select.match import Networks
 from kproxy.rules.trigger import When
 from kproxy.rules.values.model import KEY, Wrong
+from kproxy.rules.values.patterns import address_test
 
 BEFORE_TLS = ("listener", "cluster", "client_address")
 """Selectors with a value before the TLS handshake. The broker and the certificate are unknown then."""

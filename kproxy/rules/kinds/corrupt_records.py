@@ -41,7 +41,7 @@ class CorruptRecords(SomeRecordsRule):
 
     def change(self, field: FieldEdits, place: PartitionBody, budget: RecordBudget) -> bool:
         def flipped(entry: Whole) -> bytes | None:
-            if not self.holds_one(place, entry):
+            if not (self.holds_one(place, entry) and self.has_selected(place, entry, budget)):
                 return None
             raw = bytearray(entry.raw)
             start, end = self.span(entry)
@@ -51,6 +51,14 @@ class CorruptRecords(SomeRecordsRule):
             return bytes(raw)
 
         return field.change_entries(flipped)
+
+    @staticmethod
+    def has_selected(place: PartitionBody, entry: Whole, budget: RecordBudget) -> bool:
+        """Return True if a record of the batch matches the record conditions of the rule. Raises RecordsError."""
+        if place.record_test is None:
+            return True
+        with budget.opened(entry) as spans:
+            return any(map(place.record_test(spans), spans))
 
     def span(self, entry: Whole) -> tuple[int, int]:
         """Return start and end of the bytes that may change. An empty batch has its checksum only."""

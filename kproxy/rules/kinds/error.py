@@ -65,16 +65,21 @@ class ErrorRule(LiveRule):
     @property
     def after(self) -> bool:
         """Return True if the broker does its work before the error."""
-        if self.at is None:
-            return self.error in AFTER_THE_WORK or self.selects_errors
-        return self.at == "response"
+        return self.is_after()
+
+    def is_after(self, key: int | None = None) -> bool:
+        """Return True if the error comes after the work of requests of this API, or of any API."""
+        if self.at is not None:
+            return self.at == "response"
+        late = self.selects_errors if key is None else self.judged_late(key)
+        return self.error in AFTER_THE_WORK or late
 
     @property
     def reads_topics(self) -> bool:
         return self.selects_topics
 
     def depth(self, direction: Direction, key: int, version: int) -> FrameDepth:
-        acts = (direction == "response") == self.after
+        acts = (direction == "response") == self.is_after(key)
         return FrameDepth.BODY if acts and can_say(key, version, self.level) else FrameDepth.NOTHING
 
     def warnings(self) -> Iterable[str]:

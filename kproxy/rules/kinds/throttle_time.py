@@ -78,7 +78,7 @@ class ThrottleTimeRule(LiveRule):
         # The engine knows the position of `throttle_time_ms`, so the body is not decoded.
         if not (self.mute or says(key, version)):
             return FrameDepth.NOTHING
-        return FrameDepth.HEADER if (direction == "response") == self.selects_errors else FrameDepth.NOTHING
+        return FrameDepth.HEADER if (direction == "response") == self.judged_late(key) else FrameDepth.NOTHING
 
     def start(self) -> Effect:
         return ThrottleTimeEffect(Throttle(self.delay, self.delay if self.mute else 0.0))

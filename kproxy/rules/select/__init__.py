@@ -1,4 +1,4 @@
 """Selectors: the connections, frames and entities that a rule matches.
 
-Imports: values, exchange, entity. Entry points: `ConnectionMatch`, `FrameMatch`, `AnswerMatch`.
+Imports: filter, values, exchange, entity. Entry points: `ConnectionMatch`, `FrameMatch`, `AnswerMatch`.
 """

@@ -9,24 +9,48 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, PrivateAttr
 
+from kproxy.base.errors import FilterError
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.table import layout, schema
-from kproxy.protocol.table.api_keys import PRODUCE
+from kproxy.protocol.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.protocol.table.shapes import Shape, shape
 from kproxy.rules.entity import Entity
-from kproxy.rules.values.model import unknown
-from kproxy.rules.values.quantities import OffsetRanges, Ranges
+from kproxy.rules.filter.parse import All
+from kproxy.rules.filter.record_fields import RecordCondition
+from kproxy.rules.values.model import found, unknown
+from kproxy.rules.values.patterns import Test
+from kproxy.rules.values.quantities import OffsetRanges, Ranges, read_by
 
-from .match import ConnectionMatch, Test, Texts, readable, text_test
+from .match import ConnectionMatch, Texts, readable, text_test
 from .selected import AcksValues, ApiNames, ErrorNames, Sizes, TopicIds, api_keys, error_numbers
 
 if TYPE_CHECKING:
     from kproxy.rules.exchange import Exchange
 
+WITH_RECORDS = (PRODUCE, FETCH, SHARE_FETCH)
+"""APIs whose requests or responses carry records between clients and brokers."""
+
+
+def parse_condition(text: Any) -> RecordCondition:
+    """Return the condition of a `records` line. Raises ValueError."""
+    if isinstance(text, RecordCondition):
+        return text
+    if not isinstance(text, str):
+        raise ValueError(f"expected a condition such as value.country == DE, got {found(text)}")
+    try:
+        condition = RecordCondition(text)
+    except FilterError as error:
+        raise ValueError(f"{error.problem} (at column {error.at + 1})") from None
+    if isinstance(condition.tree, All):
+        raise ValueError("expected a condition such as value.country == DE, got empty text")
+    return condition
+
+
+Condition = Annotated[RecordCondition, read_by(parse_condition, {"type": "string", "minLength": 1})]
 OF_ENTITY = ("topic", "topic_id", "partition", "group", "transactional_id", "member", "offset")
 
 
@@ -61,6 +85,11 @@ class FrameMatch(ConnectionMatch):
     )
     error: ErrorNames | None = Field(
         default=None, description="error in the broker's response, by name or number; any for one that is not 0"
+    )
+    records: Condition | None = Field(
+        default=None,
+        description="condition about the content of one record in a Produce request, or in a Fetch or ShareFetch "
+        "response, such as value.country == DE",
     )
 
     # The tests of the selectors in use, by name, of an exchange and of an entity.
@@ -114,6 +143,8 @@ class FrameMatch(ConnectionMatch):
             return False
         if self.version is not None and not any(version in one for one in self.version):
             return False
+        if self.records is not None and key not in WITH_RECORDS:
+            return False
         return self.acks is None or key == PRODUCE
 
     @property
@@ -124,7 +155,7 @@ class FrameMatch(ConnectionMatch):
     @property
     def sees_body(self) -> bool:
         """Return True if a request has to be read beyond its header."""
-        return bool(self._entity) or self.acks is not None
+        return bool(self._entity) or self.acks is not None or self.records is not None
 
     @property
     def sees_error(self) -> bool:
@@ -139,7 +170,7 @@ class FrameMatch(ConnectionMatch):
     @property
     def of_connection(self) -> bool:
         """Return True if nothing but the connection is selected."""
-        return not (self.api or self.version or self._frame or self._entity or self._errors)
+        return not (self.api or self.version or self._frame or self._entity or self._errors or self.records)
 
     # ---- with a frame
 

@@ -77,6 +77,7 @@ class Engine:
         self.session = session
         self.cluster = Cluster(session.context, None if names is None else names.topics)
         self.view = ConnectionView(session.facts, session.number, self.cluster, session.identity)
+        self.view.unix_time, self.view.decoder = session.shared.unix_time, session.shared.decoder
         self.subjects = EntityResolver(session, self.cluster)
         self._redaction: RedactionState | None = None
         self.shapes: tuple[TrafficShape, ...] = ()
@@ -258,14 +259,17 @@ class Engine:
     ) -> None:  # fmt: skip
         """Count the request for a rule that counts all and matches it, although others have decided about it."""
         running, matcher = part.running, part.matcher
-        if not running.counts_all or part.by_error or part.late or running in evaluation.drawn:
+        if not running.counts_all or part.by_response or part.late or running in evaluation.drawn:
             return
         excluded = matcher.holds(exchange)
         if excluded is None:
             return
-        looks = matcher.entity is not None or bool(selection)
-        if looks and not selection.matched(part, number, excluded, ()) and not matcher.of_none(exchange):
-            return
+        if matcher.entity is not None or selection or part.records is not None:
+            matched = selection.matched(part, number, excluded, ())
+            if part.records is not None and matched:
+                matched = part.records.matching(exchange, matched, now)
+            if not matched and not matcher.of_none(exchange):
+                return
         if not part.wanted or passes_filter(self.session, part, exchange, None, now):
             self.count_handled(running, exchange.client_id, now)
 
@@ -320,8 +324,10 @@ class Engine:
         if excluded is None:
             return
         matched: Sequence[Entity] = ()
-        if matcher.entity is not None or selection:
+        if matcher.entity is not None or selection or part.records is not None:
             matched = selection.matched(part, number, excluded, exchange.failures)
+            if part.records is not None and not part.records.response and matched:
+                matched = part.records.matching(exchange, matched, now)
             if not matched and not matcher.of_none(exchange):
                 if running.counts_all and exchange.failures:
                     self.count_matching(part, number, exchange, selection, evaluation, now)
@@ -334,7 +340,7 @@ class Engine:
                 self.reset_session(evaluation, exchange, unknown)
                 return
         filtered = part.wanted and (part.late or not passes_filter(self.session, part, exchange, None, now))
-        if part.by_error or filtered:
+        if part.by_response or filtered:
             if part.response:
                 exchange.pending.append(PendingResponse(part, matched, judged=False))
         elif running.dry_run:

@@ -135,7 +135,7 @@ class ResponseEvaluation(Evaluation):
             self.screen(pending)
             return
         if not pending.judged:
-            found = self.with_error(pending.part, matched) if pending.part.by_error else matched
+            found = self.selected(pending.part, matched) if pending.part.by_response else matched
             if found is None or not self.passes(pending.part):
                 return
             matched = found
@@ -191,6 +191,13 @@ class ResponseEvaluation(Evaluation):
         if failure is not None:
             self.becomes(overwrite_top(exchange.response, failure), failure)
         self.edited = True
+
+    def selected(self, part: CompiledRule, matched: Sequence[Entity]) -> Sequence[Entity] | None:
+        """Return the entities that the rule selects by errors and records in the response; None: none."""
+        found = self.with_error(part, matched) if part.running.rule.selects_errors else matched
+        if found and part.records is not None and part.records.response:
+            found = part.records.matching(self.exchange, found, self.now)
+        return found or None
 
     def with_error(self, part: CompiledRule, matched: Sequence[Entity]) -> Sequence[Entity] | None:
         """Return the entities that the broker answered with a selected error; None: none."""

@@ -32,10 +32,11 @@ from kproxy.rules.bucket import SHORTEST, Bucket, Buckets, FetchBucket, QuotaTur
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Await, Close, ConnectionView, Decision, Delay, Edit, Exchange, Throttle
 from kproxy.rules.kinds.base.rule import Effect
-from kproxy.rules.select.match import Networks, Texts, address_test, text_test
+from kproxy.rules.select.match import Networks, Texts, text_test
 from kproxy.rules.select.selected import ApiNames, api_keys
 from kproxy.rules.values.address import network_of
 from kproxy.rules.values.model import Model, Wrong, unknown
+from kproxy.rules.values.patterns import address_test
 from kproxy.rules.values.quantities import ByteRate, CountRate, Ranges, Unlimited
 
 if TYPE_CHECKING:

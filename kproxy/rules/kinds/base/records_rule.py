@@ -6,9 +6,10 @@ All rules of a message change its records through `MessageEdits` (`rules/content
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from random import Random
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -72,22 +73,26 @@ class RecordChanges(Effect):
         self.rule = rule
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        return self.go_through(exchange, entities, "request")
+        return self.go_through(exchange, entities, "request", now)
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
-        return self.go_through(exchange, entities, "response")
+        return self.go_through(exchange, entities, "response", now)
 
-    def go_through(self, exchange: Exchange, entities: Sequence[Entity], direction: Direction) -> Decisions:
+    def go_through(self, exchange: Exchange, entities: Sequence[Entity], direction: Direction, now: float) -> Decisions:
         edits, budget, changed = edits_of(exchange, direction), RecordBudget(), False
+        selects = self.rule.selects_single_records and self.rule.selects_records
         for place in selected_partitions(edits.message, exchange, entities):
             if place.body[RECORDS]:
-                changed |= self.rule.change(edits.field(place.body), place, budget)
+                test = self.rule.record_test(exchange, place.asked or place.entity, now) if selects else None
+                changed |= self.rule.change(edits.field(place.body), replace(place, record_test=test), budget)
             yield_point()  # for each batch: one costs as much as many entities
         return (Edit(),) if changed else ()
 
 
 class SomeRecordsRule(RecordsRule):
-    """Rule about some of the records: by offset, by chance, or all of them. Override `change`."""
+    """Rule about some of the records: by content, by offset, by chance, or all of them. Override `change`."""
+
+    selects_single_records: ClassVar[bool] = True
 
     offsets: Ranges | None = Field(
         default=None,
@@ -98,12 +103,15 @@ class SomeRecordsRule(RecordsRule):
 
     def chooser(self, place: PartitionBody, spans: EntrySpans) -> Callable[[Span], bool]:
         """Return a function that returns True if the rule acts on a record."""
+        test = None if place.record_test is None else place.record_test(spans)
         if self.offsets is None and self.fraction == 1.0:
-            return lambda span: True
+            return test or (lambda span: True)
 
         def chooses(span: Span) -> bool:
             offset = spans.offset(span)
             if self.offsets is not None and not any(offset in one for one in self.offsets):
+                return False
+            if test is not None and not test(span):
                 return False
             return self.fraction == 1.0 or self.draw(place, offset, spans.value(span)) < self.fraction
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, get_
 
 from pydantic import AfterValidator, Field
 
+from kproxy.protocol.records.spans import EntrySpans, Span
+from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import (
     ConnectionView,
@@ -26,7 +28,8 @@ from kproxy.rules.exchange import (
     LeaveOut,
     TrafficShape,
 )
-from kproxy.rules.select.frame_match import FrameMatch
+from kproxy.rules.filter.record_fields import UnreadableRecord
+from kproxy.rules.select.frame_match import WITH_RECORDS, FrameMatch
 from kproxy.rules.select.match import ConnectionMatch
 from kproxy.rules.shared_numbers import SharedNumbers
 from kproxy.rules.trigger import When
@@ -125,6 +128,7 @@ class Rule(Model):
 
 
 Decisions = Sequence[Decision]
+MakeRecordTest = Callable[[EntrySpans], Callable[[Span], bool]]
 
 LIMITING: frozenset[Family] = frozenset(("access", "quota"))
 """Families of rules that limit clients. Rules cannot exempt a client because of data that the client chose."""
@@ -210,6 +214,9 @@ class LiveRule(Rule):
     family: ClassVar[Family] = "fault"
     of_answers: ClassVar[bool] = False
     """True for rules about what answers list: they do not match, and do not count, requests that ask for nothing."""
+    selects_single_records: ClassVar[bool] = False
+    """True for kinds that change records: `records` selects single records, by the test in `PartitionBody`. False: it
+    selects partitions (`RecordSelector`)."""
 
     match: FrameMatch | None = Field(default=None, description="frames to act on (default: all)")
     not_: FrameMatch | None = Field(default=None, alias="not", description="frames to leave alone")
@@ -278,6 +285,50 @@ class LiveRule(Rule):
     def selects_errors(self) -> bool:
         """Return True if it selects errors of the broker, so that it is evaluated when the response has come."""
         return any(one is not None and one.sees_error for one in (self.match, self.not_))
+
+    @property
+    def selects_records(self) -> bool:
+        """Return True if it has a condition about the content of records."""
+        return any(one is not None and one.records is not None for one in (self.match, self.not_))
+
+    def judged_late(self, key: int) -> bool:
+        """Return True if its selectors need the response: the broker's errors, or the records that are read."""
+        reads = self.selects_records and not self.selects_single_records and key != PRODUCE
+        return self.selects_errors or (reads and key in WITH_RECORDS)
+
+    def excludes(self, exchange: Exchange, entity: Entity) -> bool:
+        """Return True if all lines of `not` hold for an entity, except conditions about records and errors."""
+        no = self.not_
+        return (
+            no is not None
+            and no.about(exchange.api.key, exchange.version)
+            and no.holds(exchange.connection.facts)
+            and no.holds_frame(exchange)
+            and no.holds_entity(entity)
+        )
+
+    def record_test(self, exchange: Exchange, entity: Entity, now: float) -> MakeRecordTest | None:
+        """Return the maker of the test that selects single records of a partition; None: all are selected. A record
+        that cannot be read is not selected. `now`: monotonic seconds."""
+        yes = None if self.match is None else self.match.records
+        no = None if self.not_ is None or not self.excludes(exchange, entity) else self.not_.records
+        if yes is None and no is None:
+            return None
+        time, decoder = exchange.connection.unix_time(now) * 1000, exchange.connection.decoder
+
+        def make(spans: EntrySpans) -> Callable[[Span], bool]:
+            wanted = None if yes is None else yes.test(spans, time, decoder)
+            unwanted = None if no is None else no.test(spans, time, decoder)
+
+            def test(span: Span) -> bool:
+                try:
+                    return (wanted is None or wanted(span)) and not (unwanted is not None and unwanted(span))
+                except UnreadableRecord:
+                    return False
+
+            return test
+
+        return make
 
     def unnamed(self, exchange: Exchange) -> bool:
         """Return True if it acts on a request without a matching entity, such as one for all topics. Its effect is

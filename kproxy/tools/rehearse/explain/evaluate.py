@@ -257,7 +257,7 @@ def does(
 
     `reads` gets the unknown fields of the request that the effect looked at."""
     matched = judged.entities if target.frame is not None else target.entities
-    if running.rule.selects_errors:
+    if running.rule.judged_late(target.key):
         yield "has its say when the response has come"
         return
     if running.rule.family == "code":  # a user's function may have side effects, and no client has sent this

@@ -6,20 +6,24 @@ uses (`accepts`). If the target lacks the needed field, the result is open: neit
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from kproxy.protocol import Message, decode_request, encode
+from kproxy.protocol.elements import element_at
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.protocol.table.shapes import Level, shape
+from kproxy.rules.content.edits import RecordBudget
 from kproxy.rules.entity import KEY_TYPES, Entity, entities
 from kproxy.rules.exchange import ConnectionView, Exchange, Facts
+from kproxy.rules.filter.record_fields import RecordCondition
+from kproxy.rules.kinds.base.record_selector import any_record
 from kproxy.rules.kinds.base.rule import Rule
-from kproxy.rules.select.frame_match import OF_ENTITY, FrameMatch, carries
+from kproxy.rules.select.frame_match import OF_ENTITY, WITH_RECORDS, FrameMatch, carries
 from kproxy.rules.select.match import ConnectionMatch
 
 SelectorState = Literal["holds", "fails", "open"]
@@ -31,7 +35,7 @@ class KnownRequest:
     """Known part of a request. `known`: its connection and its header, by selector; missing selectors are open.
 
     `entities`: the entities of the request. With `whole` they are complete; otherwise missing attributes of an entity
-    are open.
+    are open. `records`: the test whether one of the records of a partition matches; None: the records are not known.
     """
 
     key: int
@@ -39,6 +43,7 @@ class KnownRequest:
     known: Mapping[str, Any] = field(default_factory=dict)
     entities: tuple[Entity, ...] = (Entity(),)
     whole: bool = False
+    records: Callable[[RecordCondition, Entity], bool] | None = None
 
     @property
     def api(self) -> str:
@@ -87,7 +92,11 @@ def spared(
     if any(one.word == "fails" for one in findings):
         return entities, []
     by_entity = not_.of_entities if isinstance(not_, FrameMatch) else ()
-    sure = tuple(one for one in entities if any(holds(not_, name, one, subject) == "fails" for name in by_entity))
+    sure = tuple(
+        one
+        for one in entities
+        if any(holds(not_, name, one, subject) == "fails" for name in by_entity) or lacks_record(not_, one, subject)
+    )
     if sure:
         return sure, []
     open_ = [one for one in findings if one.word == "open"]
@@ -104,7 +113,17 @@ def selected(match: ConnectionMatch | None, subject: KnownRequest) -> tuple[Enti
     if not isinstance(match, FrameMatch):
         return subject.entities
     names = match.of_entities
-    return tuple(one for one in subject.entities if all(holds(match, name, one, subject) != "fails" for name in names))
+    return tuple(
+        one
+        for one in subject.entities
+        if all(holds(match, name, one, subject) != "fails" for name in names) and not lacks_record(match, one, subject)
+    )
+
+
+def lacks_record(match: ConnectionMatch, entity: Entity, subject: KnownRequest) -> bool:
+    """Return True if the match has a record condition, and no record of this partition matches it."""
+    condition = match.records if isinstance(match, FrameMatch) else None
+    return condition is not None and subject.records is not None and not subject.records(condition, entity)
 
 
 def findings_of(match: ConnectionMatch, subject: KnownRequest) -> Iterator[SelectorFinding]:
@@ -116,6 +135,8 @@ def findings_of(match: ConnectionMatch, subject: KnownRequest) -> Iterator[Selec
 
 def finding(match: ConnectionMatch, name: str, subject: KnownRequest) -> SelectorFinding:
     """Return the finding about one selector, regardless of all others."""
+    if name == "records" and isinstance(match, FrameMatch):
+        return of_records(match, subject)
     wants = wanted(match, name)
     if name in ("api", "version"):
         word = state(match, name, subject.key if name == "api" else subject.version)
@@ -132,6 +153,18 @@ def finding(match: ConnectionMatch, name: str, subject: KnownRequest) -> Selecto
         value = error_codes.numbers()[value].name
     text = "there is none" if value is None else f"it is {value}"
     return SelectorFinding(name, word, f"{spelled(name)}: {text}, the rule wants {wants}")
+
+
+def of_records(match: FrameMatch, subject: KnownRequest) -> SelectorFinding:
+    """Return the finding about a condition on records."""
+    if subject.key not in WITH_RECORDS:
+        return SelectorFinding("records", "fails", f"{subject.api} carries no records")
+    text = f"of its records matches {match.records}"
+    if subject.records is None:
+        return SelectorFinding("records", "open", f"if one {text}")
+    if any(not lacks_record(match, one, subject) for one in subject.entities):
+        return SelectorFinding("records", "holds", f"one {text}")
+    return SelectorFinding("records", "fails", f"none {text}")
 
 
 def of_entities(match: ConnectionMatch, name: str, subject: KnownRequest) -> SelectorFinding:
@@ -226,6 +259,7 @@ def has_structs(value: Any) -> bool:
 class Target:
     """Request for the evaluation of rules. `frame`: its bytes without the length, None when it is made up from `given`;
     `fields` are then the fields of its body that were given. `known`: the values that selectors may ask for, by name.
+    `unix_time`: for the age of records.
     """
 
     message: Message
@@ -233,6 +267,7 @@ class Target:
     frame: bytes | None = None
     known: Mapping[str, Any] = field(default_factory=dict)
     fields: frozenset[str] = frozenset()
+    unix_time: float = 0.0
 
     def copy(self, reads: set[str]) -> Message:
         """Return a copy of the request, for an effect that may change it. `reads` gets the names of the made-up fields
@@ -263,7 +298,18 @@ class Target:
         about = {name: value for name, value in self.given.items() if name in OF_ENTITY}
         whole = self.frame is not None
         seen = self.entities if whole else (Entity(**about),)
-        return KnownRequest(self.key, self.version, self.known, seen, whole)
+        return KnownRequest(self.key, self.version, self.known, seen, whole, self.records_match())
+
+    def records_match(self) -> Callable[[RecordCondition, Entity], bool] | None:
+        """Return the test whether a record of a partition matches a condition; None: the records are not known."""
+        if self.key != PRODUCE or self.frame is None:
+            return None
+
+        def matches(condition: RecordCondition, entity: Entity) -> bool:
+            data = element_at(self.message, entity.where)["records"] if entity.partition is not None else None
+            return data is not None and any_record(data, condition, self.unix_time * 1000, RecordBudget())
+
+        return matches
 
     @property
     def facts(self) -> Facts:

@@ -1,0 +1,110 @@
+"""Record conditions of rules (`records` under `match` and `not`) in kinds that do not change single records.
+
+A partition matches if one of its records matches the condition of `match`, and none matches the condition of `not`.
+
+A record that cannot be read (invalid JSON, unknown codec, beyond a limit) matches neither condition. Exception: in
+rules that limit clients, it matches the condition of `match`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kproxy.base.cooperative import yielding
+from kproxy.base.errors import RecordsError
+from kproxy.protocol.elements import element_at
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.table.api_keys import PRODUCE
+from kproxy.rules.bodies import partitions_of_answer
+from kproxy.rules.content.edits import RECORDS, RecordBudget, is_control, whole_entries
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange
+from kproxy.rules.filter.record_fields import Decoder, RecordCondition, UnreadableRecord
+
+from .rule import LIMITING, LiveRule
+
+
+class RecordSelector:
+    """Selection of partitions by the record conditions of one rule. `response`: the records are in the response."""
+
+    __slots__ = ("no", "response", "rule", "strict", "yes")
+
+    def __init__(self, rule: LiveRule, yes: RecordCondition | None, no: RecordCondition | None, key: int) -> None:
+        self.rule, self.yes, self.no, self.response = rule, yes, no, key != PRODUCE
+        self.strict = rule.family in LIMITING
+
+    @classmethod
+    def of(cls, rule: LiveRule, key: int, version: int) -> RecordSelector | None:
+        """Return the selector of a rule for this API and version; None: no condition applies to partitions."""
+        if rule.selects_single_records or not rule.selects_records:
+            return None
+        yes = None if rule.match is None else rule.match.records
+        no = None if rule.not_ is None or not rule.not_.about(key, version) else rule.not_.records
+        return None if yes is None and no is None else cls(rule, yes, no, key)
+
+    def matching(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> tuple[Entity, ...]:
+        """Return the partitions that match, of these entities of the request. `now`: monotonic seconds."""
+        time, budget = exchange.connection.unix_time(now) * 1000, RecordBudget()
+        found = (
+            entity
+            for entity, data in self.partitions(exchange, entities)
+            if data and self.holds(exchange, entity, data, time, budget)
+        )
+        return tuple(dict.fromkeys(found))  # a response may list a partition twice
+
+    def partitions(self, exchange: Exchange, entities: Sequence[Entity]) -> Iterator[tuple[Entity, Buffer | None]]:
+        """Yield the entities that are partitions, each with its records."""
+        if self.response:
+            for place in partitions_of_answer(exchange, entities):
+                if place.asked is not None:
+                    yield place.asked, place.body[RECORDS]
+            return
+        for entity in yielding(entities):
+            if entity.partition is not None:  # by its place, as a request may list a partition twice
+                yield entity, element_at(exchange.request, entity.where)[RECORDS]
+
+    def holds(self, exchange: Exchange, entity: Entity, data: Buffer, time: float, budget: RecordBudget) -> bool:
+        """Return True if a partition with these records matches. `time`: Unix time in ms."""
+        decoder = exchange.connection.decoder
+        if self.yes is not None and not any_record(data, self.yes, time, budget, decoder, strict=self.strict):
+            return False
+        excludes = self.no is not None and self.rule.excludes(exchange, entity)
+        return not (excludes and self.no is not None and any_record(data, self.no, time, budget, decoder))
+
+
+def any_record(
+    data: Buffer, condition: RecordCondition, time: float, budget: RecordBudget, decoder: Decoder | None = None, *,
+    strict: bool = False,
+) -> bool:  # fmt: skip
+    return next(matching_records(data, condition, time, budget, decoder, strict=strict), None) is not None
+
+
+def matching_records(
+    data: Buffer, condition: RecordCondition, time: float, budget: RecordBudget, decoder: Decoder | None = None, *,
+    strict: bool = False,
+) -> Iterator[int]:  # fmt: skip
+    """Yield the indexes of matching records in a records field. `strict`: records that cannot be read match, an entry
+    that cannot be read counts as one record."""
+    budget.add(len(data))
+    entries, rest = whole_entries(data)
+    index = 0
+    for entry in yielding(entries):
+        if is_control(entry):
+            continue
+        try:
+            with budget.opened(entry) as spans:
+                test = condition.test(spans, time, decoder)
+                for span in spans:
+                    try:
+                        matches = test(span)
+                    except UnreadableRecord:
+                        matches = strict
+                    if matches:
+                        yield index
+                    index += 1
+        except RecordsError:
+            if strict:
+                yield index
+            index += 1
+    if strict and rest:
+        yield index

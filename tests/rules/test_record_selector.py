@@ -1,0 +1,257 @@
+"""Record conditions in rules: in sessions, in every API with records, and the errors and warnings of documents."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kproxy.base.errors import DocumentError
+from kproxy.protocol.records import Record, decode, encode_batch, entries
+from kproxy.rules.document.lint import lint_rules
+from kproxy.rules.document.read import parse_rules, read_document
+from kproxy.rules.values.source import Source
+from kproxy.tools.rehearse.dialogue import Dialogue, request, response
+
+GERMAN = Record(0, 1_000, b"k1", b'{"c": "DE", "n": 1}', (("replay", b"no"),))
+FRENCH = Record(1, 2_000, b"k2", b'{"c": "FR", "n": 2}')
+BROKEN = Record(0, 1_000, b"k3", b'{"c": "DE"')
+TOPIC_ID = UUID(int=5)
+PRODUCE, FETCH, SHARE_FETCH = (0, 9), (1, 11), (78, 1)
+
+
+def batch(*records: Record, codec: int = 0, **fields: Any) -> bytes:
+    numbered = [Record(number, one.timestamp, one.key, one.value, one.headers) for number, one in enumerate(records)]
+    return encode_batch(numbered, codec=codec, **fields)
+
+
+BOTH, LAST = batch(GERMAN, FRENCH), batch(FRENCH)
+
+
+def rule(text: str) -> str:
+    return f"rules: [{{name: r, {text}}}]"
+
+
+def produce(*parts: bytes, topic: str = "orders", version: int = 9, acks: int = 1) -> bytes:
+    listed = [{"index": index, "records": records} for index, records in enumerate(parts)]
+    return request(0, version, 1, acks=acks, timeout_ms=1, topic_data=[{"name": topic, "partition_data": listed}])
+
+
+def fetched(talk: Dialogue, *parts: bytes) -> list[dict[str, Any]]:
+    """Fetch these partitions of orders, and return their response."""
+    asked = [{"partition": index, "fetch_offset": 0} for index in range(len(parts))]
+    talk.client(request(*FETCH, 1, topics=[{"topic": "orders", "partitions": asked}]))
+    listed = [{"partition_index": index, "records": records} for index, records in enumerate(parts)]
+    talk.broker(response(*FETCH, 1, responses=[{"topic": "orders", "partitions": listed}]))
+    found: list[dict[str, Any]] = talk.responses(FETCH)[0].body["responses"][0]["partitions"]
+    return found
+
+
+def records(data: Any) -> list[Record]:
+    return [record for entry in entries(data) for record in decode(entry)]
+
+
+def sent(talk: Dialogue) -> list[int]:
+    """Return the partitions of the last Produce that the broker got."""
+    (topic,) = talk.requests()[-1].body["topic_data"]
+    return [one["index"] for one in topic["partition_data"]]
+
+
+ERROR = "kind: error, error: POLICY_VIOLATION, match: {topic: orders, records: value.c == DE}"
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_produce_loses_the_partitions_with_a_matching_record(codec: int) -> None:
+    talk = Dialogue(rule(ERROR)).client(produce(batch(GERMAN, FRENCH, codec=codec), LAST, batch(FRENCH, GERMAN)))
+
+    assert sent(talk) == [1]
+    talk.broker(response(*PRODUCE, 1, responses=[{"name": "orders", "partition_responses": [{"index": 1}]}]))
+    (topic,) = talk.responses(PRODUCE)[0].body["responses"]
+    assert [one["error_code"] for one in topic["partition_responses"]] == [44, 0, 44]
+    (counts,) = talk.rules.live
+    assert (counts.matched, counts.fired, counts.applied) == (1, 1, 1)
+
+
+def test_produce_without_a_matching_record_passes() -> None:
+    frame = produce(LAST, LAST)
+    talk = Dialogue(rule(ERROR)).client(frame).client(produce(BOTH, topic="bills"))
+
+    assert talk.to_broker == frame + produce(BOTH, topic="bills")
+    assert talk.rules.live[0].matched == 0
+
+
+def test_a_partition_that_is_listed_twice_is_judged_by_its_place() -> None:
+    parts = [{"index": 0, "records": one} for one in (BOTH, LAST)]
+    frame = request(*PRODUCE, 1, acks=1, topic_data=[{"name": "orders", "partition_data": parts}])
+
+    (topic,) = Dialogue(rule(ERROR)).client(frame).requests()[0].body["topic_data"]
+
+    assert [bytes(one["records"]) for one in topic["partition_data"]] == [LAST]
+
+
+def test_fetch_gets_errors_for_partitions_with_a_matching_record() -> None:
+    talk = Dialogue(rule(ERROR))
+
+    assert [(one["error_code"], bytes(one["records"] or b"")) for one in fetched(talk, BOTH, LAST)] == [
+        (44, b""),
+        (0, LAST),
+    ]
+    assert (talk.rules.live[0].matched, talk.rules.live[0].applied) == (1, 1)
+
+
+def test_share_fetch_selects_by_the_records_of_its_response() -> None:
+    talk = Dialogue(rule(ERROR.replace("topic: orders, ", "")))
+    asked = [{"topic_id": TOPIC_ID, "partitions": [{"partition_index": 0}, {"partition_index": 1}]}]
+    talk.client(request(*SHARE_FETCH, 1, group_id="g", member_id="m", share_session_epoch=0, topics=asked))
+    parts = [{"partition_index": index, "records": one} for index, one in enumerate((BOTH, LAST))]
+    talk.broker(response(*SHARE_FETCH, 1, responses=[{"topic_id": TOPIC_ID, "partitions": parts}]))
+
+    (topic,) = talk.responses(SHARE_FETCH)[0].body["responses"]
+    assert [one["error_code"] for one in topic["partitions"]] == [44, 0]
+
+
+@pytest.mark.parametrize("kind", ["kind: set_record, value: x", "kind: drop_records", "kind: duplicate_records"])
+def test_kinds_that_change_records_change_matching_records_only(kind: str) -> None:
+    talk = Dialogue(rule(f"{kind}, match: {{topic: orders, records: value.c == DE}}"))
+
+    (changed, same) = fetched(talk, BOTH, LAST)
+
+    values = [one.value for one in records(changed["records"])]
+    after = {"set_record": [b"x"], "drop_records": [], "duplicate_records": [GERMAN.value] * 2}
+    assert values == [*after[kind.split()[1].rstrip(",")], FRENCH.value]
+    assert bytes(same["records"]) == LAST
+
+
+def test_corrupt_records_damages_batches_with_a_matching_record() -> None:
+    talk = Dialogue(rule("kind: corrupt_records, match: {topic: orders, records: value.c == DE}"))
+
+    first, second = fetched(talk, BOTH + LAST, LAST)
+
+    assert bytes(first["records"]) != BOTH + LAST
+    assert bytes(first["records"]).endswith(LAST)
+    assert bytes(second["records"]) == LAST
+
+
+NOT = {
+    "records": ("not: {records: value.c == DE}", [1]),
+    "records and another line": ("not: {records: value.c == DE, client_id: other}", [0, 1]),
+    "records of both": ("match: {records: value.n > 0}, not: {records: header.replay}", [1]),
+    "another API": ("not: {api: Fetch, records: value.c == DE}", [0, 1]),
+    "partition": ("not: {partition: 1, records: value.n == 2}", [0]),
+}
+
+
+@pytest.mark.parametrize(("lines", "failing"), NOT.values(), ids=NOT)
+def test_not_excludes_partitions_by_their_records(lines: str, failing: list[int]) -> None:
+    talk = Dialogue(rule(f"kind: error, error: 44, {lines}")).client(produce(BOTH, LAST))
+    left = [one for one in (0, 1) if one not in failing]
+
+    assert (sent(talk) if left else talk.requests()) == left
+
+
+def test_not_excludes_single_records_in_kinds_that_change_records() -> None:
+    talk = Dialogue(rule("kind: set_record, value: x, not: {records: value.c == DE}"))
+
+    assert [one.value for one in records(fetched(talk, BOTH)[0]["records"])] == [GERMAN.value, b"x"]
+
+
+@pytest.mark.parametrize("side", ["match", "not"])
+def test_unreadable_record_matches_only_rules_that_limit_clients(side: str) -> None:
+    condition = f"{side}: {{api: Produce, records: value.c == DE}}"
+    for damaged in (batch(BROKEN), batch(GERMAN, codec=3)[:-3], b"\0" * 30):
+        if side == "match":
+            passes = Dialogue(rule(f"kind: error, error: 44, {condition}")).client(produce(damaged))
+            assert len(passes.requests()) == 1
+        else:
+            condition = "match: {api: Produce}, not: {records: value.c == DE}"
+        assert not Dialogue(rule(f"kind: deny, {condition}")).client(produce(damaged)).requests()
+
+
+def test_trigger_counts_requests_with_a_matching_record() -> None:
+    talk = Dialogue(rule(f"{ERROR}, when: {{nth: 2}}"))
+    for data in (BOTH, LAST, BOTH):
+        talk.client(produce(data))
+
+    assert len(talk.requests()) == 2
+    assert (talk.rules.live[0].matched, talk.rules.live[0].fired) == (2, 1)
+
+
+@pytest.mark.parametrize("mode", ["enforce", "dry_run"])
+def test_dry_run_counts_what_enforce_does(mode: str) -> None:
+    for text in (ERROR, "kind: set_record, value: x, match: {topic: orders, records: value.c == DE}"):
+        talk = Dialogue(rule(f"{text}, mode: {mode}"))
+        found = fetched(talk, BOTH)
+        again = Dialogue(rule(f"{text}, mode: {mode}"))
+        fetched(again, LAST)
+
+        assert (bytes(found[0]["records"] or b"") == BOTH) == (mode == "dry_run")
+        assert talk.rules.live[0].fired == 1
+        if "error" in text:
+            assert again.rules.live[0].fired == 0
+
+
+def test_age_is_measured_from_unix_time() -> None:
+    for now, count in ((60.0, 1), (62.5, 0)):
+        talk = Dialogue(rule("kind: error, error: 44, match: {records: age > 1m}"), now=now)
+        assert len(talk.client(produce(LAST)).requests()) == count
+
+
+def test_requests_with_a_known_beginning_are_judged_by_their_records() -> None:
+    talk = Dialogue(rule(ERROR))
+    for data in (LAST, BOTH, LAST, BOTH, BOTH, LAST):
+        talk.client(produce(data))
+
+    assert len(talk.requests()) == 3
+
+
+MISTAKES = {
+    "value..a == 1": "expected a path of at most 64 steps such as .items[0].sku, got ..a (at column 1)",
+    "topic == x": 'unknown field "topic"',
+    "value.a >": "expected text, a number, true, false or null here, such as value.a == 1 (at column 10)",
+    "''": "expected a condition such as value.country == DE, got empty text",
+    "5": "expected a condition such as value.country == DE, got the number 5",
+}
+
+
+@pytest.mark.parametrize(("condition", "mistake"), MISTAKES.items())
+def test_wrong_condition_is_an_error_of_the_document(condition: str, mistake: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        parse_rules(rule(f"kind: error, error: 6, match: {{topic: x, records: {condition}}}"))
+    assert mistake in str(caught.value)
+
+
+REFUSED = {
+    "kind: deny, match: {topic: x, records: value.a}": "expected match: {api: Produce} with records in a rule of the "
+    "kind deny, got Fetch and ShareFetch: it decides about requests",
+    "kind: delay, delay: 1s, not: {topic: x, records: value.a, error: 6}": "expected either records or error in not, "
+    "got both",
+    "kind: rename_topic, from: a, to: b, match: {records: value.a}": '"records"',
+}
+
+
+@pytest.mark.parametrize(("text", "mistake"), REFUSED.items())
+def test_condition_that_a_rule_cannot_judge_is_an_error(text: str, mistake: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        parse_rules(rule(text))
+    assert mistake in str(caught.value)
+
+
+WARNINGS = {
+    "kind: error, error: 6, match: {topic: x, records: value.a}": "",
+    "kind: error, error: 6, match: {records: value.a}": "decodes the records of every topic",
+    "kind: error, error: 6, match: {topic: x}, not: {records: value.a}": "",
+    "kind: error, error: 6, match: {api: Metadata, records: value.a}": "Metadata carries no records, only Produce, "
+    "Fetch, ShareFetch do",
+    "kind: error, error: 6, at: request, match: {api: Fetch, topic: x, records: value.a}": 'it acts on requests, and '
+    '"records" is known only when the response has come',
+    "kind: delay, delay: 1s, at: response, when: {hold: true}, match: {api: Fetch, topic: x, records: value.a}":
+        "nothing is held by a rule that selects records in responses",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "warning"), WARNINGS.items())
+def test_lint_warns_about_conditions_without_effect_or_topic(text: str, warning: str) -> None:
+    found = [one.text for one in lint_rules(read_document(Source("r.yaml", rule(text))).parsed_rules)]
+
+    assert any(warning in one for one in found) if warning else not found, found
