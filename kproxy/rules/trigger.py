@@ -29,7 +29,7 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _requests_or_time(value: Any) -> Any:
+def requests_or_time(value: Any) -> Any:
     return parse_duration(value) if isinstance(value, str) else value
 
 
@@ -40,7 +40,7 @@ OrdinalNumbers = Annotated[
 
 After = Annotated[
     int | float,
-    BeforeValidator(_requests_or_time, json_schema_input_type=int | str),
+    BeforeValidator(requests_or_time, json_schema_input_type=int | str),
     Field(ge=0),
 ]
 """A number of requests (int), or seconds (float)."""

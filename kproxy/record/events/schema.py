@@ -30,7 +30,7 @@ CONNECTION = (
     Column("client_port", "int", "the client's port"),
     Column("node", "int", "id of the broker that the connection leads to; absent: a bootstrap connection"),
     Column("broker", "string", "host:port that kproxy connected to"),
-    Column("principal", "string", "name authenticated by the broker, or subject of the client certificate"),
+    Column("principal", "string", "name authenticated by the broker or kproxy, or of the client certificate"),
     Column("software_name", "string", "the client's library, from ApiVersions 3 on (KIP-511)"),
     Column("software_version", "string", "its version"),
 )

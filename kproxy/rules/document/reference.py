@@ -17,7 +17,7 @@ from kproxy.rules.exchange import HeldError
 from kproxy.rules.filter.record_fields import RecordCondition
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.values.address import Address, PortRange
-from kproxy.rules.values.quantities import Latency, Range, parse_byte_rate, parse_count_rate, parse_duration, parse_size
+from kproxy.rules.values.quantities import Latency, Range
 
 from .read import Scenario
 
@@ -77,14 +77,24 @@ _WORDS: dict[Any, str] = {
 }
 
 
+_READERS = {
+    "parse_duration": "duration",
+    "parse_shift": "duration",
+    "parse_size": "size",
+    "parse_byte_rate": "rate",
+    "parse_count_rate": "rate",
+    "requests_or_time": "whole number or duration",
+    "error_number": "error name or number",
+    "acks_number": "`0` or `1` or `all`",
+}
+"""Words for types by the name of the function that reads them; kinds of rules are imported only when used."""
+
+
 def _what(annotation: Any, metadata: list[Any]) -> str:
-    functions = [getattr(one, "func", None) for one in metadata]
-    if parse_duration in functions:
-        return "duration"
-    if parse_size in functions:
-        return "size"
-    if parse_byte_rate in functions or parse_count_rate in functions:
-        return "rate"
+    for one in metadata:
+        name = getattr(getattr(one, "func", None), "__name__", "")
+        if name in _READERS:
+            return _READERS[name]
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (types.UnionType, Union):
         return " or ".join(_what(one, []) for one in arguments if one is not type(None))

@@ -188,7 +188,7 @@ FIELDS = (
     Field(WHAT, "time", "", TIME, "when the request came, in UTC", "time >= 2026-11-21T10:11", _time,
           FieldDepth.FIELDS),
     Field(WHO, "client_id", "cl", TEXT, "client id", "~cl ^etl", *column("client_id")),
-    Field(WHO, "principal", "", TEXT, "name authenticated by the broker, or subject of the client certificate",
+    Field(WHO, "principal", "", TEXT, "name authenticated by the broker or kproxy, or of the client certificate",
           "principal == alice", *column("principal")),
     Field(WHO, "software", "sw", TEXT, "the client's library and its version (KIP-511)", '~sw "librdkafka 1"',
           _software, FieldDepth.AT_ONCE),

@@ -65,7 +65,7 @@ class FrameMatch(ConnectionMatch):
     client_id: Texts | None = Field(default=None, description="the client id in the request's header")
     principal: Texts | None = Field(
         default=None,
-        description="principal that the broker has authenticated, or the subject of the client's certificate",
+        description="principal that the broker or kproxy has authenticated, or name of the client's certificate",
     )
     client_software: Texts | None = Field(
         default=None, description="name/version of the client library, such as apache-kafka-java/3.9.1"

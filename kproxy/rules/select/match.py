@@ -122,7 +122,10 @@ class ConnectionMatch(Model):
         default=None, description="the client's IP address, or networks such as 10.0.0.0/8"
     )
     sni: Texts | None = Field(default=None, description="host name that the client asked for in its TLS handshake")
-    certificate: Texts | None = Field(default=None, description="subject of the client's certificate, CN=etl,O=Example")
+    certificate: Texts | None = Field(
+        default=None,
+        description="subject of the client's certificate such as CN=etl,O=Example, or its name by `principals`",
+    )
 
     _tests: list[tuple[str, list[Callable[[Any], bool]]]] = PrivateAttr(default_factory=list)
 

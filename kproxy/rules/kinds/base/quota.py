@@ -62,7 +62,7 @@ class Override(Model):
     """Limits that replace the rule's own limits if all selectors match."""
 
     client_id: Texts | None = Field(default=None, description="the client id in the request's header")
-    principal: Texts | None = Field(default=None, description="principal that the broker has authenticated")
+    principal: Texts | None = Field(default=None, description="principal that the broker or kproxy has authenticated")
     client_address: Networks | None = Field(default=None, description="the client's IP address, or networks")
     topic: Texts | None = Field(default=None, description="topic")
     api: ApiNames | None = Field(default=None, description="API by name, glob or number")
