@@ -49,8 +49,9 @@ class Limits(Model):
     )
     buffer_threshold: ByteCount = Field(
         default=65_536,
-        description="Fetch and ShareFetch responses up to this size are buffered completely before a rewrite; larger "
-        "ones stream and keep their length. Other frames to rewrite are always buffered completely",
+        description="Fetch and ShareFetch responses up to this size are buffered completely before a rewrite. Larger "
+        "ones stream and keep their length, unless names in them change. Other frames to rewrite are buffered "
+        "completely",
     )
     max_buffered_bytes: ByteCount = Field(
         default=268_435_456,
@@ -138,7 +139,7 @@ class Limits(Model):
     unknown_apis: Literal["hide", "pass"] = Field(
         default="hide",
         description="unknown API keys: hide them in ApiVersions and reject their requests, or pass them. An unknown "
-        "response may contain broker addresses; without advertising, unknown APIs always pass",
+        "response may contain broker addresses. Without advertising, unknown APIs pass unless a rule rejects them",
     )
     rule_labels: Count = Field(
         default=1000,
