@@ -73,6 +73,7 @@ def families() -> Iterator[Metric]:
     from kproxy.record.metrics.worker_totals import LabelCollector, TelemetryCollector
     from kproxy.record.otlp.export import OtlpCollector, OtlpCounters
     from kproxy.rules.document.store import RuleStore
+    from kproxy.runtime.upstreams.registry import Registries
     from kproxy.session.counters import Counters
 
     nothing = cast("Any", Nothing())
@@ -82,6 +83,7 @@ def families() -> Iterator[Metric]:
     yield from RuleCollector(RuleStore(), nothing, 0).collect()
     yield from AuditCollector(nothing).collect()
     yield from OtlpCollector(OtlpCounters()).collect()
+    yield from Registries(cast("Any", None)).collect()
     yield from WorkerCollector(nothing, nothing).collect()
     yield from ProcessCollector({}).collect()
     yield from ConfigCollector(nothing).collect()

@@ -31,6 +31,7 @@ log: {format: json, level: debug}
 """
 BASE = "clusters: {main: {bootstrap: [b1:9092]}}\nlisteners: [{name: main, bind: 'h:1', cluster: main}]\n"
 METRICS = "admin: {bind: 127.0.0.1:1}\nmetrics: "
+REGISTRY = "registries:\n  {a: "
 TELEMETRY = 'admin: {bind: "127.0.0.1:1"}\ntelemetry: '
 
 
@@ -127,7 +128,8 @@ rule: []
         "8:15: 0.0.0.0 can be reached by others; set a token, or bind to 127.0.0.1",
         (
             '9:1: unknown key "rule", did you mean "rules"? allowed: clusters, listeners, workers, limits, admin, '
-            "metrics, telemetry, rules, seed, audit, otlp, captures, capture_topics, view, instance, state, log"
+            "metrics, telemetry, rules, seed, audit, otlp, registries, captures, capture_topics, view, instance, "
+            "state, log"
         ),
     ]  # fmt: skip
 
@@ -180,6 +182,29 @@ rule: []
             BASE + TELEMETRY + "{metrics: [a b]}",
             '4:23: expected a prefix of a metric name (a letter, then a-z A-Z 0-9 . _ -, at most 100), got "a b"',
         ),
+        (BASE + REGISTRY + "{url: 'ftp://a'}}", '4:13: expected http://HOST:PORT or https://HOST:PORT, got "ftp://a"'),
+        (
+            BASE + REGISTRY + "{url: 'http://a:b@c'}}",
+            "4:13: expected a URL without user and password (use `username` and `password`)",
+        ),
+        (BASE + REGISTRY + "{url: 'http://a', tls: {}}}", "4:30: the URL begins with http://, which has no TLS"),
+        (BASE + REGISTRY + "{url: 'http://a', username: b}}", "4:7: expected username and password, got no password"),
+        (BASE + REGISTRY + "{url: 'http://a', password: b}}", "4:7: expected username and password, got no username"),
+        (
+            BASE + REGISTRY + "{url: 'http://a', username: 'a:b', password: c}}",
+            "4:35: expected a user name without a colon",
+        ),
+        (BASE + REGISTRY + "{url: 'http://a', clusters: [b]}}", '4:36: unknown cluster "b", allowed: main'),
+        (
+            BASE + REGISTRY + "{url: 'http://a'}, b: {url: 'http://b'}}",
+            "4:7: expected clusters, as ids of several registries overlap",
+        ),
+        (
+            BASE + REGISTRY + "{url: 'http://a', clusters: [main]}, b: {url: 'http://b', clusters: [main]}}",
+            "4:76: expected one registry of a cluster, got a and b",
+        ),
+        (BASE + REGISTRY + "{url: 'http://a', id_bytes: 5}}", "4:35: expected one of 4, 8, got the number 5"),
+        (BASE + REGISTRY + "{url: 'http://a', cache: 0}}", "4:32: expected at least 1, got 0"),
         (BASE + "metrics: {by: [topic]}", "3:15: metrics need `admin`, because they are served at the admin address"),
         ("a: [", "2:1: expected a value, or the closing ] or }"),
     ],

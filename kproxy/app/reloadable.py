@@ -1,5 +1,5 @@
 """Parts of a process that a reload of the config may add, change or remove: counting by label, clients' own metrics,
-the export to a collector.
+schema registries, the export to a collector.
 
 Strategy. Each part has one method for that, `prepare(config)`: it does everything that may fail or take long, in a
 thread, and returns a callback that applies the config in the loop and cannot fail. The start works the same way: a part
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kproxy.app.workers.rule_messages import PoolRuleKeeper
     from kproxy.app.workers.worker_pool import WorkerPool
     from kproxy.record.metrics.worker_totals import WorkerTotals
+    from kproxy.runtime.upstreams.registry import Registries
 
     from .label_metrics import ClientTelemetry, LabelMetrics
     from .otlp import FindReadiness, OtlpExport
@@ -74,6 +75,13 @@ class ProcessParts:
             telemetry = ClientTelemetry(config.telemetry, self.server, self.counters, totals)
         if telemetry is not None:
             steps.append(telemetry.prepare(config.telemetry, totals))
+        registries = self.server.registries
+        if registries is None and config.registries:
+            from kproxy.runtime.upstreams.registry import Registries
+
+            registries = Registries(self.server.reactor)
+        if registries is not None:
+            steps.append(registries.prepare(config.registries))
         otlp = self.otlp
         if otlp is not None:
             steps.append(otlp.prepare(config))
@@ -83,15 +91,16 @@ class ProcessParts:
             otlp = OtlpExport(config, config.otlp, self.server.reactor, self.log, self.worker, self.server.taps.fanout)
 
         def commit() -> None:
-            self.take(label_metrics, telemetry, otlp)
+            self.take(label_metrics, telemetry, otlp, registries)
             for step in steps:
                 step()
 
         return commit
 
     def take(
-        self, label_metrics: LabelMetrics | None, telemetry: ClientTelemetry | None, otlp: OtlpExport | None
-    ) -> None:
+        self, label_metrics: LabelMetrics | None, telemetry: ClientTelemetry | None, otlp: OtlpExport | None,
+        registries: Registries | None,
+    ) -> None:  # fmt: skip
         new_labels, new_export = label_metrics is not self.label_metrics, otlp is not self.otlp
         known = self.collectors
         self.label_metrics, self.telemetry, self.otlp = label_metrics, telemetry, otlp
@@ -104,6 +113,9 @@ class ProcessParts:
                                TelemetryCollector(label_metrics.totals, monotonic)]  # fmt: skip
         if new_export and otlp is not None:
             self.collectors = [*self.collectors, otlp.collector]
+        if registries is not None and registries is not self.server.registries:
+            self.server.registries = registries
+            self.collectors = [*self.collectors, registries]
         for collector in self.collectors[len(known) :]:
             self.on_collector(collector)
         if self.begun:

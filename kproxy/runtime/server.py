@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from kproxy.app.workers.supervisor_client import RemotePorts
     from kproxy.session.lanes.services import LaneHost
 
+    from .upstreams.registry import Registries
+
 MANY = 64
 """Connection count that triggers loop detection, as does each doubling of it."""
 
@@ -69,6 +71,8 @@ class Server:
         self.gate: Callable[[], Gate] = lambda: NO_GATE
         """Returns the rules in force for access to the proxy."""
         self.desk = HeldRegistry()
+        self.registries: Registries | None = None
+        """Schema registries; None until a config has one."""
         self.closes = LogThrottle(self.log)
         self.last_ends: deque[ConnectionEnd] = deque(maxlen=MOST_ENDS)
         self.own: OwnPorts | None = None if port_service is None else port_service.own

@@ -122,15 +122,15 @@ def test_the_cache_evicts_by_number_and_by_bytes() -> None:
     cache = SchemaCache(Clock(), most=3)
     for number in range(5):
         cache.put(SchemaKey("id", str(number)), Schema("AVRO", '"int"', []))
-    assert [key.text for key in cache.answers] == ["2", "3", "4"]
+    assert [key.text for key in cache.schemas] == ["2", "3", "4"]
     large = '{"type": "int", "doc": "' + "x" * (schemas.MOST_BYTES // schemas.WEIGHT // 2) + '"}'
     with pytest.raises(SchemaError, match="at most 1048576 bytes"):
         Schema("AVRO", large, [])
     for number in range(5):
         cache.put(SchemaKey("id", str(number)), Schema("PROTOBUF", large, []))
     assert len(cache) <= 3
-    assert cache.answers.budget is not None
-    assert cache.answers.budget.used <= schemas.MOST_BYTES
+    assert cache.schemas.budget is not None
+    assert cache.schemas.budget.used <= schemas.MOST_BYTES
 
 
 @pytest.mark.parametrize(

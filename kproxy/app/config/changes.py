@@ -157,7 +157,8 @@ def _is_at_once(name: str, old: Any, new: Any) -> bool:
 def steps(before: Config, after: Config) -> list[ConfigStep]:
     """Return the steps from one config to another, in the order of the document; steps that need a restart come
     last."""
-    found = [*_clusters(before, after), *_listeners(before, after), *_limits(before, after)]
+    found = [*_clusters(before, after), *_listeners(before, after), *_registries(before, after)]
+    found += _limits(before, after)
     if before.rules != after.rules:
         found.append(ConfigStep("changed", ("rules",), "rules", (), "the rules of these files, from the next frame"))
     for name in PARTS:
@@ -229,6 +230,18 @@ def _listeners(before: Config, after: Config) -> Iterator[ConfigStep]:
             yield ConfigStep("changed", path, called, fields, _changed_listener(old, one, drained))
     for name, old in known.items():
         yield ConfigStep("removed", (), f"listeners.{name}", (), f"closes {old.bind}; {drained}")
+
+
+def _registries(before: Config, after: Config) -> Iterator[ConfigStep]:
+    for name, one in after.registries.items():
+        old, called = before.registries.get(name), f"registries.{name}"
+        if old is None:
+            yield ConfigStep("added", ("registries", name), called, (), "for the next lookup of a schema")
+        elif old != one:
+            fields = tuple(_differences(old, one, called))
+            yield ConfigStep("changed", ("registries", name), called, fields, "its schemas are requested again")
+    for name in before.registries.keys() - after.registries.keys():
+        yield ConfigStep("removed", (), f"registries.{name}", (), "its schemas are discarded")
 
 
 def _changed_listener(old: ListenerConfig, new: ListenerConfig, drained: str) -> str:

@@ -40,6 +40,7 @@ from kproxy.rules.values.tls import FileContext, FileName, HeaderSecret, HeaderS
 from kproxy.rules.values.yaml_file import Mapping, Scalar, Sequence
 from kproxy.runtime.config.network import MARK, ClusterConfig, Limits, ListenerConfig, Name
 from kproxy.runtime.config.ports import circles, overlaps
+from kproxy.runtime.config.registries import RegistryConfig, registry_mistakes
 
 MOST_WORKERS = 256
 """Maximum number of worker processes: no machine has more cores for one proxy, and each process takes some 60 MB."""
@@ -121,6 +122,9 @@ class Config(Model):
         default=None,
         description="export to an OpenTelemetry collector (default: none)",
     )
+    registries: dict[Name, RegistryConfig] = Field(
+        default_factory=dict, description="schema registries by name, for decoded keys and values (default: none)"
+    )
     captures: FileName | None = Field(
         default=None, description="folder of captures that the admin API starts (default: none)"
     )
@@ -142,6 +146,7 @@ class Config(Model):
         yield from _homeless(raw)
         yield from _telemetry_targets(raw)
         clusters, listeners = raw.get("clusters"), raw.get("listeners")
+        yield from registry_mistakes(raw.get("registries"), clusters)
         if not isinstance(listeners, list):
             return
         entries = [(index, one) for index, one in enumerate(listeners) if isinstance(one, dict)]

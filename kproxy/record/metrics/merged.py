@@ -18,7 +18,8 @@ LARGEST = frozenset((
     "kproxy_audit_last_durable_timestamp_seconds", "kproxy_audit_failing", "kproxy_audit_blocked",
 ))  # fmt: skip
 """Gauges that merge by maximum: true for one process means true for all."""
-SMALLEST = frozenset(("process_max_fds",))
+SMALLEST = frozenset(("process_max_fds", "kproxy_registry_up"))
+"""Gauges that merge by minimum: false for one process means false for all."""
 FIRST = frozenset(("process_start_time_seconds", "python_info"))
 """Gauges of the process that the user has started, which comes first."""
 GROWING = frozenset(("counter", "histogram"))

@@ -33,7 +33,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")  # RFC 9110 §5.6.2
 
 
 class CollectorAddress(NamedTuple):
-    """Base address of a collector. `prefix`: the path in front of `/v1/…`, without a slash at its end."""
+    """Base address of an HTTP server. `prefix`: the first part of each path, without a slash at its end."""
 
     tls: bool
     host: str
@@ -41,9 +41,9 @@ class CollectorAddress(NamedTuple):
     prefix: str
 
 
-def parse_endpoint(text: str) -> CollectorAddress:
-    """Return the parts of `http://HOST:PORT/PREFIX`. Raises ValueError with the problem."""
-    wanted = "http://HOST:PORT or https://HOST:PORT (default port of collectors: 4318)"
+def parse_url(text: str, wanted: str, credentials: str) -> CollectorAddress:
+    """Return the parts of `http://HOST:PORT/PREFIX`. `wanted`, `credentials`: for messages, the form of the URL and the
+    settings that hold credentials. Raises ValueError with the problem."""
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -52,15 +52,21 @@ def parse_endpoint(text: str) -> CollectorAddress:
     if parts.scheme not in ("http", "https") or not parts.hostname or not text.isascii() or not text.isprintable():
         raise ValueError(f'expected {wanted}, got "{text}"')
     if parts.username is not None or parts.password is not None:
-        raise ValueError("expected an endpoint without user and password (use `headers`)")
+        raise ValueError(f"expected a URL without user and password (use {credentials})")
     if parts.query or parts.fragment or " " in text:
         raise ValueError(f'expected only a host, a port and a path, got "{text}"')
-    if parts.path.rstrip("/").endswith(tuple(f"/v1/{signal}" for signal in SIGNALS)):
-        raise ValueError(f'expected an endpoint without path of a signal, got "{text}"; kproxy appends /v1/metrics')
     if port == 0:
         raise ValueError(f'expected a port from 1 to 65535, got "{text}"')
     tls = parts.scheme == "https"
     return CollectorAddress(tls, parts.hostname, port or (443 if tls else 80), parts.path.rstrip("/"))
+
+
+def parse_endpoint(text: str) -> CollectorAddress:
+    """Return the parts of a collector's `http://HOST:PORT/PREFIX`. Raises ValueError with the problem."""
+    found = parse_url(text, "http://HOST:PORT or https://HOST:PORT (default port of collectors: 4318)", "`headers`")
+    if found.prefix.endswith(tuple(f"/v1/{signal}" for signal in SIGNALS)):
+        raise ValueError(f'expected an endpoint without path of a signal, got "{text}"; kproxy appends /v1/metrics')
+    return found
 
 
 def _endpoint(text: str) -> str:

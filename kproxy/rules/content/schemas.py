@@ -88,18 +88,6 @@ class Schema:
 Found = Schema | tuple[str, ...] | None
 
 
-class CachedAnswer(NamedTuple):
-    """Response of a registry; None: not found. `until`: monotonic time of its end. `problem`: of an invalid schema."""
-
-    found: Found
-    until: float
-    problem: str = ""
-
-    @property
-    def weight(self) -> int:
-        return 200 + (self.found.size * WEIGHT if isinstance(self.found, Schema) else 0)
-
-
 class SchemaCache:
     """Schemas of one registry. `id_bytes`: length of ids in front of values. `want`: requests a schema, and returns at
     once. `clock`: monotonic seconds. Schemas stay until they are evicted, as ids never change."""
@@ -109,38 +97,41 @@ class SchemaCache:
         want: Callable[[SchemaKey], object] = lambda key: None,
     ) -> None:  # fmt: skip
         self.id_bytes, self.want, self.clock = id_bytes, want, clock
-        self.answers: BoundedMap[SchemaKey, CachedAnswer] = BoundedMap(
-            most, budget=SharedBudget(MOST_BYTES), weigh=lambda answer: answer.weight
+        self.schemas: BoundedMap[SchemaKey, Schema] = BoundedMap(
+            most, budget=SharedBudget(MOST_BYTES), weigh=lambda schema: 200 + schema.size * WEIGHT
         )
+        # Producers choose ids. So unknown ids do not evict schemas.
+        self.others: BoundedMap[SchemaKey, tuple[float, tuple[str, ...] | None]] = BoundedMap(most)
         self.is_down = False
 
     def __len__(self) -> int:
-        return len(self.answers)
+        return len(self.schemas)
 
-    def put(self, key: SchemaKey, found: Found, problem: str = "") -> None:
-        """Store a response of the registry; None: not found."""
-        seconds = NOT_FOUND if found is None else float("inf") if isinstance(found, Schema) else LATEST
-        self.answers[key] = CachedAnswer(found, self.clock() + seconds, problem)
-
-    def answer(self, key: SchemaKey) -> CachedAnswer:
-        """Return the response of the registry. Raises SchemaNeeded if it is unknown."""
-        if key in self.answers:
-            answer = self.answers[key]
-            if answer.until > self.clock():
-                return answer
-        raise SchemaNeeded(self, key)
+    def put(self, key: SchemaKey, found: Found) -> None:
+        """Store a response of the registry; None: not found, or invalid."""
+        if isinstance(found, Schema):
+            self.schemas[key] = found
+        else:
+            self.others[key] = self.clock() + (NOT_FOUND if found is None else LATEST), found
 
     def schema(self, key: SchemaKey) -> Schema | None:
         """Return a schema; None: not found, or invalid. Raises SchemaNeeded."""
-        found = self.answer(key).found
-        return found if isinstance(found, Schema) else None
+        if key in self.schemas:
+            return self.schemas[key]
+        self.other(key)
+        return None
+
+    def other(self, key: SchemaKey) -> tuple[str, ...] | None:
+        """Return subjects, or the latest id of a subject; None: not found. Raises SchemaNeeded."""
+        until, found = self.others.get(key, (0.0, None))
+        if until <= self.clock():
+            raise SchemaNeeded(self, key)
+        return found
 
     def subjects(self, key: SchemaKey) -> tuple[str, ...]:
         """Return the subjects that contain a schema. Raises SchemaNeeded."""
-        if key.lookup != "id":  # registries have no such request for a GUID
-            return ()
-        found = self.answer(SchemaKey("subjects", key.text)).found
-        return found if isinstance(found, tuple) else ()
+        # registries have no such request for a GUID
+        return self.other(SchemaKey("subjects", key.text)) or () if key.lookup == "id" else ()
 
 
 class Framing(NamedTuple):
