@@ -28,12 +28,18 @@ AFFECTED = ("rule", "client_id", "client_address", "api", "topic", "requests")
 SAMPLES = ("rule", "time", "client_id", "api", "version", "topics", "capture", "connection", "number")
 
 
+def check_period(first: datetime | None, last: datetime | None, **_: Any) -> None:
+    """Check the days of `report`. Raises UsageError."""
+    if first and last and first > last:
+        raise click.UsageError(f"--from: expected a day until {last.date()}, got {first.date()}")
+
+
 @click.command("report")
 @page_option("-o", "--output", text="Write an HTML page.")
 @click.option("--from", "first", type=DAY, metavar="DATE", help="First day, UTC.")
 @click.option("--to", "last", type=DAY, metavar="DATE", help="Last day, UTC.")
 @click.option("--rows", type=click.IntRange(1, 10_000), default=SHOWN, show_default=True, help="Rows of each table.")
-@job
+@partial(job, check=check_period)
 def report_command(run: Run, output: Path | None, first: datetime | None, last: datetime | None, rows: int) -> None:
     """Tell what gold knows: headlines here, everything on one HTML page with -o.
 
@@ -43,8 +49,6 @@ def report_command(run: Run, output: Path | None, first: datetime | None, last: 
     from kproxy.lake.report.report_builder import Period
 
     period = Period(first and first.date(), last and last.date())
-    if period.first and period.last and period.first > period.last:
-        raise click.UsageError(f"--from {period.first} is later than --to {period.last}")
     write_report(run.lake, period, output, rows)
 
 

@@ -47,16 +47,21 @@ _SOURCE_OPTIONS = (
 )  # fmt: skip
 
 
-def job(function: Callable[..., None], *, in_python: bool = False) -> Callable[..., None]:
+def job(
+    function: Callable[..., None], *, in_python: bool = False, check: Callable[..., None] | None = None
+) -> Callable[..., None]:
     """Give a command the shared options, and `function` a Run in their place as its first argument.
 
-    `in_python`: nearly all of its work is done by Python's workers.
+    `in_python`: nearly all of its work is done by Python's workers. `check` gets the other options before Spark starts,
+    and raises UsageError.
     """
 
     @functools.wraps(function)
     def command(
         lake: str, master: str | None, memory: str | None, conf: tuple[str, ...], quiet: bool, **options: Any
     ) -> None:
+        if check is not None:
+            check(**options)
         kafka, folder = bool(options.get("kafka")), options.get("folder")
         brief = in_python or (not kafka and hold_little([lake, *([folder] if folder else [])]))
         with opened(lake, master, memory, settings(conf), quiet=quiet, kafka=kafka, brief=brief) as run:
@@ -120,12 +125,12 @@ def silent(line: str) -> None:
     """Do nothing with a line of progress: `--quiet` was given."""
 
 
-def settings(conf: tuple[str, ...]) -> dict[str, str]:
+def settings(conf: tuple[str, ...], option: str = "--conf") -> dict[str, str]:
     """Return `name=value` texts as a dict. Raises UsageError for others."""
     pairs = [one.partition("=") for one in conf]
     for name, equals, _ in pairs:
         if not name or not equals:
-            raise click.UsageError(f"--conf {name}: name=value is expected")
+            raise click.UsageError(f"{option}: expected NAME=VALUE, got {name}{equals}")
     return {name: value for name, _, value in pairs}
 
 
@@ -148,18 +153,28 @@ def _with_a_folder(_: click.Context, __: click.Parameter, page: Path | None) -> 
 
 
 def source_of(given: dict[str, Any]) -> EventSource:
-    """Return the source that the options mean. Raises UsageError unless they mean one."""
+    """Return the source that the checked options mean."""
     from kproxy.lake.jobs.ingest import FileSource, KafkaSource
 
-    folder, kafka = given["folder"], given["kafka"]
-    if bool(folder) == bool(kafka):
-        raise click.UsageError("one of --from and --kafka is needed")
-    if folder:
-        return FileSource(folder)
-    return KafkaSource(kafka, given["topic"], settings(given["options"]))
+    if given["folder"]:
+        return FileSource(given["folder"])
+    return KafkaSource(given["kafka"], given["topic"], settings(given["options"], "--option"))
 
 
 LAYERS = ("bronze", "silver", "gold")
+
+
+def check_run(until: str, rebuild: str | None, every: str | None, report: Path | None, **given: Any) -> None:
+    """Check the options of `run` that depend on each other. Raises UsageError."""
+    if every and until != "bronze":
+        raise click.UsageError(f"--every: expected --until bronze, got {until}")
+    if report is not None and until != "gold":
+        raise click.UsageError(f"--report: expected --until gold, got {until}")
+    if rebuild and LAYERS.index(rebuild) > LAYERS.index(until):
+        raise click.UsageError(f"--rebuild: expected {until} or an earlier layer, got {rebuild}")
+    if (given["folder"] and given["kafka"]) or not (until != "bronze" or given["folder"] or given["kafka"]):
+        raise click.UsageError("expected --from or --kafka")
+    settings(given["options"], "--option")
 
 
 @click.command("run")
@@ -182,7 +197,7 @@ LAYERS = ("bronze", "silver", "gold")
     help="With --until bronze: read new events at this interval until stopped, such as '30 seconds'.",
 )
 @page_option("--report", text="Also write the report as an HTML page.")
-@job
+@functools.partial(job, check=check_run)
 def run_command(
     run: Run, until: str, rebuild: str | None, every: str | None, report: Path | None, **given: Any
 ) -> None:  # fmt: skip
@@ -194,12 +209,6 @@ def run_command(
     from kproxy.lake.gold_lake import gold
     from kproxy.lake.jobs.ingest import bronze, silver
 
-    if every and until != "bronze":
-        raise click.UsageError("--every needs --until bronze")
-    if report is not None and until != "gold":
-        raise click.UsageError(f"--report needs --until gold, got {until}")
-    if rebuild and LAYERS.index(rebuild) > LAYERS.index(until):
-        raise click.UsageError(f"--rebuild {rebuild} is after --until {until}")
     if until == "bronze" or given["folder"] or given["kafka"]:
         taken = bronze(run, source_of(given), every)
         run.tell(f"bronze: {plural(taken.batches, 'batch')}, {plural(taken.lines, 'line')}, {taken.corrupt:,} corrupt")
@@ -268,16 +277,22 @@ def compact_command(run: Run, days: tuple[datetime, ...]) -> None:
     run.tell(f"compact: {plural(done, 'daily table')}")
 
 
+def check_clean(keep: str | None, delete_consumed: bool) -> None:
+    """Check the options of `clean`. Raises UsageError."""
+    if not keep and not delete_consumed:
+        raise click.UsageError("expected --keep or --delete-consumed")
+    if keep:
+        _days(keep)
+
+
 @click.command("clean")
 @click.option("--keep", metavar="DAYS", help="Delete days of bronze and silver that are older, such as 90d.")
 @click.option("--delete-consumed", is_flag=True, help="Delete event files that bronze has taken over.")
-@job
+@functools.partial(job, check=check_clean)
 def clean_command(run: Run, keep: str | None, delete_consumed: bool) -> None:
     """Delete days that are too old, and event files that have been taken over."""
     from kproxy.lake.jobs import upkeep as clean
 
-    if not keep and not delete_consumed:
-        raise click.UsageError("expected --keep or --delete-consumed")
     if keep:
         before = datetime.now(UTC).date() - timedelta(days=_days(keep))
         run.tell(f"clean: {plural(clean.drop_old(run, before), 'daily table')} before {before} deleted")
@@ -288,5 +303,5 @@ def clean_command(run: Run, keep: str | None, delete_consumed: bool) -> None:
 def _days(text: str) -> int:
     match = re.fullmatch(r"(\d+)d?", text)
     if match is None:
-        raise click.UsageError(f"--keep {text}: a number of days is expected, such as 90d")
+        raise click.UsageError(f"--keep: expected a number of days such as 90d, got {text}")
     return int(match[1])

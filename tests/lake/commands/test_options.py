@@ -35,19 +35,25 @@ def test_every_job_explains_itself_without_spark(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("run --conf spark.x", "--conf spark.x: name=value is expected"),
+        ("run --conf spark.x", "--conf: expected NAME=VALUE, got spark.x"),
         ("report -o nowhere/report.html", "expected a file in a writable folder, got 'nowhere'"),
         ("run --from audit --report nowhere/report.html", "expected a file in a writable folder, got 'nowhere'"),
         ("run --from audit --report /", "is a directory"),
         ("rum", 'unknown command "rum", did you mean "run"?'),
-        ("run --every 30s --from audit", "--every needs --until bronze"),
-        ("run --until silver --report a.html", "--report needs --until gold, got silver"),
-        ("run --until silver --rebuild gold", "--rebuild gold is after --until silver"),
-        ("run --until bronze", "one of --from and --kafka is needed"),
+        ("run --every 30s --from audit", "--every: expected --until bronze, got gold"),
+        ("run --until silver --report a.html", "--report: expected --until gold, got silver"),
+        ("run --until silver --rebuild gold", "--rebuild: expected silver or an earlier layer, got gold"),
+        ("run --until bronze", "expected --from or --kafka"),
+        ("run --from a --kafka b:1", "expected --from or --kafka"),
+        ("run --kafka b:1 --option a", "--option: expected NAME=VALUE, got a"),
+        ("report --from 2026-01-02 --to 2026-01-01", "--from: expected a day until 2026-01-01, got 2026-01-02"),
+        ("clean", "expected --keep or --delete-consumed"),
+        ("clean --keep soon", "--keep: expected a number of days such as 90d, got soon"),
     ],
 )
-def test_mistakes_are_told_before_spark_starts(arguments: str, words: str) -> None:
+def test_mistakes_are_told_before_spark_starts(arguments: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 2 is for usage."""
+    monkeypatch.setattr(common, "opened", None)
     result = CliRunner().invoke(group, arguments.split())
 
     assert result.exit_code == 2
