@@ -31,8 +31,9 @@ class FenceProducer(RequestRule):
     """Tells a transactional producer that another one has taken its transactional id.
 
     The error is the one that brokers give in that API and version: PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH where
-    they know only that. Producers close on it. A producer that is starting, and asks for its first id, is left alone:
-    it is the newer one. The broker does not see what is fenced, so a transaction stays open until its time is up.
+    they know only that. PRODUCER_FENCED ends a producer; INVALID_PRODUCER_EPOCH may only abort its transaction. A
+    producer that is starting, and asks for its first id, is left alone: it is the newer one. The broker does not see
+    what is fenced, so a transaction stays open until its time is up.
     """
 
     group = "groups, offsets and transactions"
