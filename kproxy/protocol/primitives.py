@@ -14,7 +14,7 @@ from struct import Struct, error
 from typing import Any
 from uuid import UUID
 
-from kproxy.base.errors import DecodeError, EncodeError
+from kproxy.base.errors import DecodeError, EncodeError, plural
 
 Buffer = bytes | bytearray | memoryview
 Chunk = tuple[Buffer, int, int]
@@ -29,7 +29,7 @@ MAX_STRING = 32767
 
 
 def cut(pos: int, expected: str, left: int) -> DecodeError:
-    return DecodeError(f"{max(left, 0)} bytes left", offset=pos, expected=expected)
+    return DecodeError(f"{plural(max(left, 0), 'byte')} left", offset=pos, expected=expected)
 
 
 def read_bits(buf: Buffer, pos: int, width: int, longest: int) -> tuple[int, int]:

@@ -160,7 +160,7 @@ def test_a_tree_of_a_bad_frame_goes_as_far_as_it_can() -> None:
     assert cut.stdout.splitlines()[-1] == "       4      4    correlation_id: 7"
     assert "header.client_id at byte 10" in cut.stderr
     assert longer.stdout.splitlines()[-1] == "      42      1  left over: 1 byte: ff"
-    assert "1 bytes left over" in longer.stderr
+    assert "1 byte left over" in longer.stderr
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kproxy.base.cooperative import defer_free, yield_point, yielding
-from kproxy.base.errors import DecodeError, EncodeError
+from kproxy.base.errors import DecodeError, EncodeError, plural
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import API_VERSIONS, PRODUCE
@@ -72,7 +72,7 @@ def read_body(
     body, end = codec.decode(fields, frame, pos, api=api.name, version=version)
     if end != len(frame) and not trailing:
         raise DecodeError(
-            f"{len(frame) - end} bytes left over",
+            f"{plural(len(frame) - end, 'byte')} left over",
             api=api.name,
             version=version,
             offset=end,

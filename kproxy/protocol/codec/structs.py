@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any
 
 from kproxy.base.cooperative import yield_point, yielding, yielding_sort
-from kproxy.base.errors import DecodeError, EncodeError
+from kproxy.base.errors import DecodeError, EncodeError, plural
 from kproxy.protocol.framing import body_start
 from kproxy.protocol.primitives import (
     MAX_LENGTH,
@@ -334,7 +334,9 @@ def read_request_header(frame: Buffer) -> tuple[Api, int, dict[str, Any], int]:
     The version may be one that the table lacks.
     """
     if len(frame) < 4:
-        raise DecodeError(f"{len(frame)} bytes left", path="header", expected="4 bytes of api key and version")
+        raise DecodeError(
+            f"{plural(len(frame), 'byte')} left", path="header", expected="4 bytes of api key and version"
+        )
     key, _ = read_int16(frame, 0)
     version, _ = read_int16(frame, 2)
     api = find(key)

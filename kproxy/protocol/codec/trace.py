@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from kproxy.base.cooperative import yield_point, yielding
-from kproxy.base.errors import DecodeError, EncodeError
+from kproxy.base.errors import DecodeError, EncodeError, plural
 from kproxy.protocol.primitives import (
     COMPACT_READERS,
     COMPACT_WRITERS,
@@ -102,7 +102,7 @@ def trace_slot(slot: Slot, buf: Buffer, pos: int, path: str) -> TraceSteps:
     count, end = locate(read_compact_length if slot.compact else read_length32, buf, pos, path)
     if count * max(1, smallest(slot)) > len(buf) - end:
         raise DecodeError(
-            f"array of {count}, {len(buf) - end} bytes left",
+            f"array of {count}, {plural(len(buf) - end, 'byte')} left",
             path=path,
             offset=pos,
             expected=f"at least {smallest(slot)} bytes for each",
@@ -143,7 +143,10 @@ def trace_tags(struct: Struct, buf: Buffer, pos: int, parent: str) -> TraceSteps
     count, end = locate(read_uvarint, buf, pos, path)
     if count > (len(buf) - end) >> 1:
         raise DecodeError(
-            f"{count} tagged fields, {len(buf) - end} bytes left", path=path, offset=pos, expected="2 bytes for each"
+            f"{plural(count, 'tagged field')}, {plural(len(buf) - end, 'byte')} left",
+            path=path,
+            offset=pos,
+            expected="2 bytes for each",
         )
     yield TraceStep(path, pos, end, count, "tags")
     last = -1
@@ -167,7 +170,7 @@ def read_tag(buf: Buffer, pos: int, path: str, last: int) -> tuple[int, int, int
     size, start = locate(read_uvarint, buf, end, f"{path}[{tag}]")
     if size > len(buf) - start:
         raise DecodeError(
-            f"{len(buf) - start} bytes left", path=path, offset=end, expected=f"{size} bytes of tag {tag}"
+            f"{plural(len(buf) - start, 'byte')} left", path=path, offset=end, expected=f"{size} bytes of tag {tag}"
         )
     return tag, size, start
 

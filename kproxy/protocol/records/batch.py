@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kproxy.base.cooperative import FEW, yield_point, yielding
-from kproxy.base.errors import RecordsError
+from kproxy.base.errors import RecordsError, plural
 
 from .compression import CODECS, DECOMPRESSED_LIMIT, compress, decompress
 from .entry import (
@@ -201,7 +201,7 @@ def key_and_value(entry: LegacyEntry) -> tuple[memoryview | None, memoryview | N
     value, position = read_field(entry, position)
     if position != len(entry.body):
         raise RecordsError(
-            f"message at offset {entry.offset}: {len(entry.body) - position} bytes are left after its value"
+            f"message at offset {entry.offset}: {plural(len(entry.body) - position, 'byte')} left after its value"
         )
     return key, value
 

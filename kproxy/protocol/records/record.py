@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from kproxy.base.cooperative import FEW, free_by_parts, yield_point, yielding, yielding_range
-from kproxy.base.errors import DecodeError, EncodeError, RecordsError
+from kproxy.base.errors import DecodeError, EncodeError, RecordsError, plural
 from kproxy.protocol.codec import structs as codec
 from kproxy.protocol.primitives import read_varint, read_varlong, write_varint, write_varlong
 from kproxy.protocol.table import layout, schema
@@ -83,7 +83,7 @@ def read_records(
             done = 0
             yield_point()
     if position != len(data):
-        raise RecordsError(f"{len(data) - position} bytes are left after {count} records")
+        raise RecordsError(f"{plural(len(data) - position, 'byte')} left after {plural(count, 'record')}")
 
 
 def read_record(

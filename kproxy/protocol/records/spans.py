@@ -32,7 +32,7 @@ from itertools import islice
 from typing import Literal
 
 from kproxy.base.cooperative import FEW, yield_point, yielding, yielding_range
-from kproxy.base.errors import DecodeError, EncodeError, RecordsError
+from kproxy.base.errors import DecodeError, EncodeError, RecordsError, plural
 from kproxy.protocol.primitives import Buffer, read_bits, read_uvarint, read_varint, write_varint, write_varlong
 
 from .batch import base_of, frame_batch, inner_entries, key_and_value, without_records, write_message
@@ -178,7 +178,7 @@ class EntrySpans:
                     offset = -offset - 1 if offset & 1 else offset
                 yield start, offset >> 1, timestamp >> 1, fields, key, key_end, value, value_end, end
         if end != size:
-            raise RecordsError(f"{size - end} bytes are left after {count} records")
+            raise RecordsError(f"{plural(size - end, 'byte')} left after {plural(count, 'record')}")
 
     def skip_headers(self, position: int, end: int) -> int:
         """Return the position after the headers of a record that ends at `end`. Raises DecodeError or IndexError."""

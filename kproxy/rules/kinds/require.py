@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr
 
 from kproxy.base.cooperative import yielding_range
-from kproxy.base.errors import DecodeError, RecordsError
+from kproxy.base.errors import DecodeError, RecordsError, plural
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.elements import element_at
 from kproxy.protocol.primitives import read_varint
@@ -114,7 +114,7 @@ def long_records(data: memoryview, count: int, most: int) -> Iterator[Record]:
             raise RecordsError(f"record {number} of {count} at byte {position}: {problem}") from problem
         yield record
     if position != len(data):
-        raise RecordsError(f"{len(data) - position} bytes are left after {count} records")
+        raise RecordsError(f"{plural(len(data) - position, 'byte')} left after {plural(count, 'record')}")
 
 
 BEFORE_WORK = frozenset((METADATA, FIND_COORDINATOR, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE))

@@ -52,7 +52,7 @@ def test_cut_at_every_byte() -> None:
     for length in range(len(written)):
         with pytest.raises(RecordsError, match="record 0 of 1 at byte"):
             read(written[:length])
-    with pytest.raises(RecordsError, match="1 bytes are left after 1 records"):
+    with pytest.raises(RecordsError, match="1 byte left after 1 record"):
         read(written + b"\x00")
 
 
