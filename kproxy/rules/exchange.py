@@ -44,13 +44,15 @@ class Edit:
 class Fail:
     """Decision to answer with this error code. On a request: in the broker's place; on a response: after its work.
 
-    `entities` None: those that matched. `whole`: at the response's top level, for the whole request.
+    `entities` None: those that matched. `whole`: at the response's top level, for the whole request. `records`: index
+    in the batch and reason for each record that caused the error, in versions with a field for them.
     """
 
     code: int
     message: str | None = None
     entities: tuple[Entity, ...] | None = None
     whole: bool = False
+    records: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -11,6 +12,7 @@ from kproxy.base.errors import DocumentError
 from kproxy.protocol.records import Record, decode, encode_batch, entries
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import parse_rules, read_document
+from kproxy.rules.kinds.base import record_selector
 from kproxy.rules.values.source import Source
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
@@ -33,9 +35,10 @@ def rule(text: str) -> str:
     return f"rules: [{{name: r, {text}}}]"
 
 
-def produce(*parts: bytes, topic: str = "orders", version: int = 9, acks: int = 1) -> bytes:
+def produce(*parts: bytes, version: int = 9, acks: int = 1, **topic: Any) -> bytes:
     listed = [{"index": index, "records": records} for index, records in enumerate(parts)]
-    return request(0, version, 1, acks=acks, timeout_ms=1, topic_data=[{"name": topic, "partition_data": listed}])
+    topic = topic or {"name": "orders"}
+    return request(0, version, 1, acks=acks, timeout_ms=1, topic_data=[topic | {"partition_data": listed}])
 
 
 def fetched(talk: Dialogue, *parts: bytes) -> list[dict[str, Any]]:
@@ -75,9 +78,9 @@ def test_produce_loses_the_partitions_with_a_matching_record(codec: int) -> None
 
 def test_produce_without_a_matching_record_passes() -> None:
     frame = produce(LAST, LAST)
-    talk = Dialogue(rule(ERROR)).client(frame).client(produce(BOTH, topic="bills"))
+    talk = Dialogue(rule(ERROR)).client(frame).client(produce(BOTH, name="bills"))
 
-    assert talk.to_broker == frame + produce(BOTH, topic="bills")
+    assert talk.to_broker == frame + produce(BOTH, name="bills")
     assert talk.rules.live[0].matched == 0
 
 
@@ -222,6 +225,7 @@ def test_wrong_condition_is_an_error_of_the_document(condition: str, mistake: st
 
 
 REFUSED = {
+    "kind: error, error: 6, match: {topic: x}, on_unreadable: reject": "expected on_unreadable with records",
     "kind: deny, match: {topic: x, records: value.a}": "expected match: {api: Produce} with records in a rule of the "
     "kind deny, got Fetch and ShareFetch: it decides about requests",
     "kind: delay, delay: 1s, not: {topic: x, records: value.a, error: 6}": "expected either records or error in not, "
@@ -255,3 +259,48 @@ def test_lint_warns_about_conditions_without_effect_or_topic(text: str, warning:
     found = [one.text for one in lint_rules(read_document(Source("r.yaml", rule(text))).parsed_rules)]
 
     assert any(warning in one for one in found) if warning else not found, found
+
+
+REASON = 'record matches rule "r"'
+NAMED = {
+    "named records": ("", 9, (BOTH, LAST), [(0, [(0, REASON)])]),
+    "own message": (", message: wrong", 8, (batch(FRENCH, GERMAN, GERMAN),), [(0, [(1, "wrong"), (2, "wrong")])]),
+    "before version 8": ("", 7, (BOTH,), [(0, None)]),
+    "topic ids": ("", 13, (BOTH,), [(0, [(0, REASON)])]),
+    "unreadable record": (", on_unreadable: reject", 9, (batch(FRENCH, BROKEN),), [(0, [(1, REASON)])]),
+    "unreadable batch": (", on_unreadable: reject", 9, (b"x" * 70,), [(0, [(0, REASON)])]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("extra", "version", "parts", "failed"), NAMED.values(), ids=NAMED)
+def test_error_names_the_matching_records(extra: str, version: int, parts: Any, failed: Any) -> None:
+    talk = Dialogue(rule(ERROR.replace("topic: orders, ", "") + extra))
+    talk.client(produce(*parts, version=version, **({"topic_id": TOPIC_ID} if version == 13 else {})))
+    (topic,) = talk.responses((0, version))[0].body["responses"] if len(parts) == 1 else merged(talk)
+
+    assert [
+        (one["index"], [tuple(named.values()) for named in one["record_errors"]] if version > 7 else None)
+        for one in topic["partition_responses"]
+        if one["error_code"] == 44
+    ] == failed
+
+
+def merged(talk: Dialogue) -> Any:
+    """Let the broker accept partition 1, and return the topics of the response."""
+    talk.broker(response(*PRODUCE, 1, responses=[{"name": "orders", "partition_responses": [{"index": 1}]}]))
+    return talk.responses(PRODUCE)[0].body["responses"]
+
+
+def test_error_names_a_bounded_number_of_records() -> None:
+    with patch.object(record_selector, "MOST_NAMED", 3):
+        talk = Dialogue(rule(ERROR)).client(produce(batch(*[GERMAN] * 10)))
+    (topic,) = talk.responses(PRODUCE)[0].body["responses"]
+
+    assert [one["batch_index"] for one in topic["partition_responses"][0]["record_errors"]] == [0, 1, 2]
+
+
+def test_error_without_acks_closes_the_connection_after_other_partitions() -> None:
+    talk = Dialogue(rule(ERROR)).client(produce(BOTH, LAST, acks=0))
+
+    assert sent(talk) == [1]
+    assert talk.closed or talk.shut

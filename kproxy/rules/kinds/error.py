@@ -7,14 +7,19 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.base.cooperative import yielding
+from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.protocol.table.shapes import Shape, shape
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, Fail, FrameDepth
 from kproxy.rules.kinds.base.access import ErrorPlace, can_say, fail_outermost, has_text, only_at_top
+from kproxy.rules.kinds.base.record_selector import RecordSelector
 from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, LiveRule
 from kproxy.rules.select.selected import Error, SelectedVersions, acks_number, chosen, error_number, spans
 from kproxy.rules.values.model import Wrong
 
+FIRST_WITH_RECORD_ERRORS = 8
+"""Version of Produce (KIP-467)."""
 AFTER_THE_WORK = (7, 20)
 """REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND: brokers return them after they stored the records."""
 
@@ -22,6 +27,7 @@ AFTER_THE_WORK = (7, 20)
 class ErrorRule(LiveRule):
     """Answers with an error code, in the broker's place or after its work.
 
+    With `records` under `match`, Produce from version 8 on names the records that match.
     If a request is about several things, only the matching ones fail, and the broker answers for the others. An error
     at the top level fails the whole request.
     """
@@ -49,6 +55,11 @@ class ErrorRule(LiveRule):
         description="top: of the response; entity: of each matching entity (default: as brokers report it)",
     )
 
+    on_unreadable: Literal["pass", "reject"] = Field(
+        default="pass",
+        description="result for a record that `records` cannot read; pass: it does not match, reject: it matches",
+    )
+
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
         code = code_of(raw.get("error"))
@@ -61,6 +72,9 @@ class ErrorRule(LiveRule):
             for choice in chosen(raw):
                 yield from cannot_say(choice, raw.get("level"))
         yield from cannot_be(raw, code)
+        match = raw.get("match")
+        if "on_unreadable" in raw and not (isinstance(match, dict) and "records" in match):
+            yield ("on_unreadable",), "expected on_unreadable with records under match, got it without records"
 
     @property
     def after(self) -> bool:
@@ -109,10 +123,25 @@ class ErrorEffect(Effect):
         self.rule = rule
         self.of_entities = (Fail(rule.error, rule.message, whole=False),)
         self.of_request = (Fail(rule.error, rule.message, whole=True),)
+        self.steady = not rule.selects_records
+        self.reason = rule.message or f'record matches rule "{rule.name}"'
 
     def on_request(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         form = shape(exchange.api.key, exchange.version)
-        return self.of_request if self.of_whole_request(form) else self.of_entities
+        if self.of_whole_request(form):
+            return self.of_request
+        records = None
+        if exchange.api.key == PRODUCE and exchange.version >= FIRST_WITH_RECORD_ERRORS:
+            records = RecordSelector.of(self.rule, PRODUCE, exchange.version)
+        return self.of_entities if records is None else list(self.of_records(records, exchange, entities, now))
+
+    def of_records(
+        self, selector: RecordSelector, exchange: Exchange, entities: Sequence[Entity], now: float
+    ) -> Iterator[Fail]:
+        """Yield the error of each partition, with the records that match."""
+        for entity in yielding(entities):
+            named = tuple((index, self.reason) for index in yielding(selector.indexes(exchange, entity, now)))
+            yield Fail(self.rule.error, self.rule.message, (entity,), records=named)
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
         rule, form = self.rule, shape(exchange.api.key, exchange.version)

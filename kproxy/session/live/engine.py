@@ -470,8 +470,8 @@ class Engine:
         responses."""
         exchange = evaluation.exchange
         match decision:
-            case Fail(code=code, message=message, entities=chosen, whole=whole):
-                failure = Failure(code, message)
+            case Fail(code=code, message=message, entities=chosen, whole=whole, records=records):
+                failure = Failure(code, message, records)
                 if whole:
                     exchange.whole = failure
                     exchange.decided = True
@@ -582,7 +582,7 @@ class Engine:
         else:
             self.answer(evaluation, fail_each(exchange.request, exchange.failures))
         repeats = evaluation.by_triggers and program.decided_by_prefix and not program.counts_all
-        if evaluation.answer is not None:
+        if evaluation.answer is not None and not failure.records:
             asked = (*evaluation.drawn, *evaluation.asked) if repeats else ()
             selection.answer = CachedAnswer(failure, asked, evaluation.answer[4:])
 

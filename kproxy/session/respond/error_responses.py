@@ -29,17 +29,20 @@ from kproxy.protocol.table.shapes import Level, Shape, shape
 from kproxy.rules.entity import Entity, entities
 
 EITHER = ("topic", "topic_id")
+RECORD_ERRORS = "record_errors"
 Handle = tuple[Hashable, ...]
 
 
 class Failure(NamedTuple):
     """Error of a response: its code, and the error message if the version has a field for one.
 
-    None becomes null there; clients have texts of their own.
+    None becomes null there; clients have texts of their own. `records`: index in the batch and reason of each record
+    that caused the error of a partition (KIP-467).
     """
 
     code: int
     message: str | None = None
+    records: tuple[tuple[int, str], ...] = ()
 
 
 Failures = Mapping[Entity, Failure]
@@ -296,6 +299,10 @@ def element(form: Shape, level: Level, roles: Mapping[str, Any], failure: Failur
                 made[name] = fitted(slot, roles[role])
     if failure is not None:
         put(made, level.code, level.text, failure)
+        if failure.records and RECORD_ERRORS in made:
+            made[RECORD_ERRORS] = [
+                {"batch_index": index, "batch_index_error_message": text} for index, text in yielding(failure.records)
+            ]
     return made
 
 

@@ -2,13 +2,14 @@
 
 A partition matches if one of its records matches the condition of `match`, and none matches the condition of `not`.
 
-A record that cannot be read (invalid JSON, unknown codec, beyond a limit) matches neither condition. Exception: in
-rules that limit clients, it matches the condition of `match`.
+A record that cannot be read (invalid JSON, unknown codec, beyond a limit) matches neither condition. In rules that
+limit clients, and with `on_unreadable: reject`, it matches the condition of `match`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from kproxy.base.cooperative import yielding
 from kproxy.base.errors import RecordsError
@@ -23,6 +24,9 @@ from kproxy.rules.filter.record_fields import Decoder, RecordCondition, Unreadab
 
 from .rule import LIMITING, LiveRule
 
+MOST_NAMED = 1000
+"""Records of one partition that an error response names."""
+
 
 class RecordSelector:
     """Selection of partitions by the record conditions of one rule. `response`: the records are in the response."""
@@ -31,7 +35,7 @@ class RecordSelector:
 
     def __init__(self, rule: LiveRule, yes: RecordCondition | None, no: RecordCondition | None, key: int) -> None:
         self.rule, self.yes, self.no, self.response = rule, yes, no, key != PRODUCE
-        self.strict = rule.family in LIMITING
+        self.strict = rule.family in LIMITING or getattr(rule, "on_unreadable", "") == "reject"
 
     @classmethod
     def of(cls, rule: LiveRule, key: int, version: int) -> RecordSelector | None:
@@ -70,6 +74,15 @@ class RecordSelector:
             return False
         excludes = self.no is not None and self.rule.excludes(exchange, entity)
         return not (excludes and self.no is not None and any_record(data, self.no, time, budget, decoder))
+
+    def indexes(self, exchange: Exchange, entity: Entity, now: float) -> tuple[int, ...]:
+        """Return the indexes of the first MOST_NAMED records of a partition of a request that match `match`."""
+        data = element_at(exchange.request, entity.where)[RECORDS] if entity.partition is not None else None
+        if not data or self.yes is None:
+            return ()
+        time, decoder = exchange.connection.unix_time(now) * 1000, exchange.connection.decoder
+        found = matching_records(data, self.yes, time, RecordBudget(), decoder, strict=self.strict)
+        return tuple(islice(found, MOST_NAMED))
 
 
 def any_record(

@@ -56,10 +56,11 @@ AFTER = {"stall": "nothing more comes on the connection", "close": "the connecti
 def words(decision: Decision, matched: Sequence[Entity], direction: str) -> str:
     """Return in words the effect of a decision on a request or its response. `matched`: the entities it is about."""
     match decision:
-        case Fail(code=code, entities=chosen, whole=whole):
+        case Fail(code=code, entities=chosen, whole=whole, records=records):
             where = "in the broker's place" if direction == "request" else "after the broker's work"
             of = "" if whole else told(chosen or matched)
-            return f"answers {error(code)} {where}{of}"
+            named = f", names {len(records)} record{'s' * (len(records) != 1)}" if records else ""
+            return f"answers {error(code)} {where}{of}{named}"
         case Delay(seconds=seconds):
             return f"the {direction} waits for {duration(seconds)}"
         case Await():
