@@ -21,7 +21,7 @@ FRESH = 30.0
 """Seconds that a DNS answer is cached, as in Java (networkaddress.cache.ttl)."""
 
 MOST = 10_000
-"""Maximum number of cached addresses; the cache is cleared when it is full. Clusters have hundreds, but diverted
+"""Maximum number of cached addresses; the least recently used one is evicted. Clusters have hundreds, but diverted
 clients may go anywhere."""
 AT_ONCE = 8
 """Concurrent look-ups of one cluster. A dead name server blocks a thread for half a minute, and must not delay the
