@@ -120,7 +120,7 @@ def _default(field: FieldInfo) -> str:
     if isinstance(value, BaseModel | dict):
         return "{}"
     if isinstance(value, list):
-        return "[]"
+        return f"[{', '.join(map(str, value))}]"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

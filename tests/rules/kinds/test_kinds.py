@@ -10,6 +10,7 @@ from kproxy.rules.document.read import parse_rules
 from kproxy.rules.document.reference import rows, sentence
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule
+from kproxy.runtime.config.network import ListenerSasl
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -30,3 +31,10 @@ def test_its_example_is_a_rule_of_this_kind(kind: str) -> None:
     rules = parse_rules("rules:\n" + textwrap.indent(KINDS[kind].example, "  ")).rules
 
     assert [rule.kind for rule in rules] == [kind]
+
+
+def test_reference_row_list_default_shows_entries() -> None:
+    found = {row.key: row.default for row in rows(ListenerSasl)}
+
+    assert found["mechanisms"] == "[SCRAM-SHA-256, SCRAM-SHA-512]"
+    assert found["max_session"] == "0s"
