@@ -103,7 +103,7 @@ SAID = response(HEARTBEAT, 3, 1)
         ("broken_hooks:f", "broken_hooks cannot be imported: SyntaxError: "),
         ("sad_hooks:f", "sad_hooks cannot be imported: No module named 'nothing_of_this_name'"),
         ("leaving_hooks:f", "leaving_hooks cannot be imported: SystemExit: 3"),
-        ("my_hooks:later", "my_hooks:later is asynchronous or a generator"),
+        ("my_hooks:later", "expected a plain function, got an asynchronous function or generator my_hooks:later"),
         ("my_hooks:one", "my_hooks:one has to take two arguments, (exchange, message)"),
         ("my_hooks:number", "expected a function, got int my_hooks:number"),
     ],

@@ -450,7 +450,7 @@ def test_only_what_is_limited_is_looked_at(hand: Any) -> None:
         ("per: [client_id]", "a quota limits something: produce, fetch, requests, connections"),
         (
             "requests: 1/s, per: [client]",
-            "one of client_id, principal, client_address, client_network, topic, api, node, listener,",
+            "expected one of client_id, principal, client_address, client_network, topic, api, node, listener,",
         ),
         ("requests: 1/s, per: [api, api]", '"api" is there already'),
         ("requests: 1/s, burst: 0s", "expected more than 0"),
