@@ -26,25 +26,53 @@ new MutationObserver(keep).observe(document, {subtree: true, childList: true, ch
 OpenPage = Callable[..., "Page"]
 
 
+class SharedBrowser:
+    """Chromium of Debian, started by Playwright at first use. All files of this folder share it."""
+
+    def __init__(self) -> None:
+        self._playwright: Any = None
+        self._browser: Browser | None = None
+
+    def get(self) -> Browser:
+        """Return the browser. Its asyncio loop runs until `close`, so no other test of the process can start one."""
+        from playwright.sync_api import sync_playwright
+
+        if self._browser is None:
+            self._playwright = sync_playwright().start()
+            self._browser = self._playwright.chromium.launch(executable_path=CHROMIUM, args=["--disable-gpu"])
+        return self._browser
+
+    def close(self) -> None:
+        if self._browser is not None:
+            self._browser.close()
+            self._playwright.stop()
+            self._browser = None
+
+
+SHARED = SharedBrowser()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+    """Close the browser after the last test of this folder."""
+    yield
+    if nextitem is None or not nextitem.nodeid.startswith("tests/admin/page/"):
+        SHARED.close()
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Debian's Chromium, which Playwright drives; none is downloaded. It ends with the tests of a file: as long as
-    it is there, an asyncio loop counts as running, and no other test of the process can begin one."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--disable-gpu"])
-        yield browser
-        browser.close()
+def browser() -> Browser:
+    return SHARED.get()
 
 
 @pytest.fixture(scope="module")
-def spare(browser: Browser) -> Page:
+def spare(browser: Browser) -> Iterator[Page]:
     """A page that tests use one after the other: a process that has loaded the program once loads it again in half the
     time."""
     context = browser.new_context(viewport=WIDE, color_scheme="light", timezone_id="UTC")
     context.add_init_script(KEEP_NOTICES)
-    return context.new_page()
+    yield context.new_page()
+    context.close()
 
 
 def wait_for_notice(page: Page, text: str) -> None:

@@ -14,7 +14,7 @@ from kproxy.rules.document.read import read_document
 from kproxy.rules.values.source import Source
 from kproxy.tools.rehearse.dialogue import request
 from tests.admin.page.conftest import OpenPage, expect
-from tests.admin.page.test_access import violations
+from tests.admin.page.test_access import THEMES, violations
 from tests.admin.page.test_rules_page import judged
 from tests.support.fake_view import FakeView
 from tests.support.wait import until
@@ -366,7 +366,7 @@ def test_who_may_only_look_decides_nothing(fake: FakeView, open_page: OpenPage) 
 
 
 def test_axe_finds_nothing_on_what_is_held(fake: FakeView, open_page: OpenPage) -> None:
-    """On the view, and in each dialog that decides; in both themes."""
+    """On the view, and in each dialog that decides."""
     frames = [held(), held("18-1", editable=False, why_not="not all of it is here", claimed_by="mara", ends_in=None)]
     fake.answers |= {"/api/held": {"held": frames, "max_frames": 20, "passed_over": 3}, "/api/held/17-1": shown()}
     fake.refused["/api/held/17-1/preview"] = 422, {"error": {
@@ -374,7 +374,7 @@ def test_axe_finds_nothing_on_what_is_held(fake: FakeView, open_page: OpenPage) 
         "mistakes": [{"where": "generation_id", "message": "expected a whole number"}]}}  # fmt: skip
     page = open_page(f"{fake.page}#/held", bypass_csp=True)
     found: dict[str, list[str]] = {}
-    for theme in ("light", "dark"):
+    for theme in THEMES:
         page.wait_for_selector(".page .held-frame >> nth=1")
         found[f"held {theme}"] = violations(page)
         for key in "esxXi":

@@ -12,7 +12,7 @@ from kproxy.rules.document.read import check_documents, read_document
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.values.source import Source
 from tests.admin.page.conftest import OpenPage, expect, tab_to, wait_for_notice
-from tests.admin.page.test_access import violations
+from tests.admin.page.test_access import THEMES, violations
 from tests.admin.page.test_page import HOSTILE, shown
 from tests.support.fake_view import FakeView, problem
 from tests.support.wait import until
@@ -376,7 +376,7 @@ def test_where_there_are_only_files_no_view_is_about_a_proxy(writing: FakeView, 
 
 
 def test_axe_finds_nothing_on_rules_and_captures(writing: FakeView, open_page: OpenPage) -> None:
-    """On the lists, on rules that are written, with mistakes, on one made of an exchange; in both themes."""
+    """On the lists, in the editor of rules with mistakes, and for a rule made from an exchange."""
     writing.answers["/api/rules"] = rules(USUAL, FILE, {"name": "off", "enabled": False, "in_force": False,
                                                         "warnings": ["it never acts"]})  # fmt: skip
     writing.answers["/api/captures"] = {"folder": "/captures", "captures": [CAPTURE, {**CAPTURE, "state": "running"}]}
@@ -385,7 +385,7 @@ def test_axe_finds_nothing_on_rules_and_captures(writing: FakeView, open_page: O
     page.wait_for_selector("main tbody tr >> nth=2")
     page.keyboard.press("j")
     found: dict[str, list[str]] = {}
-    for theme in ("light", "dark"):
+    for theme in THEMES:
         page.goto(f"{writing.page}#/rules")
         page.wait_for_selector("main tbody tr >> nth=2")
         found[f"rules {theme}"] = violations(page)
