@@ -32,11 +32,13 @@ from .selection import MARKERS, Selection
 
 pytest_plugins = ["kproxy.testing.plugin"]
 
+EVERYTHING = bool(os.environ.get("KPROXY_TEST_ALL"))
 settings.register_profile(
     "same examples",
+    max_examples=100 if EVERYTHING else 40,
     deadline=None,  # a slow example may be due to other work of the machine
     suppress_health_check=[HealthCheck.too_slow],
-    derandomize=not os.environ.get("KPROXY_TEST_ALL"),
+    derandomize=not EVERYTHING,
 )
 settings.load_profile("same examples")
 

@@ -291,7 +291,7 @@ def test_the_api_does_what_its_model_does_after_any_sequence_of_requests(make_ap
     run_state_machine_as_test(
         lambda: ApiMachine(make_api),
         settings=settings(
-            max_examples=1000 if EVERYTHING else 40, stateful_step_count=50 if EVERYTHING else 40, deadline=None,
+            max_examples=1000 if EVERYTHING else 15, stateful_step_count=50 if EVERYTHING else 40, deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip

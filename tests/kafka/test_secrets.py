@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 from cryptography.hazmat.primitives import serialization
 from kafka import KafkaProducer
 
 from kproxy.admin.api import DESCRIPTION
+from kproxy.cli import main
 from kproxy.cli.admin_client import Admin
 from kproxy.protocol.sasl.scram import make_line, read_users
 from kproxy.record.captures.reader import Capture
@@ -112,11 +114,10 @@ def listening(admin: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def said(*words: object) -> bytes:
-    ran = subprocess.run(
-        [sys.executable, "-m", "kproxy", *map(str, words)], capture_output=True, timeout=60, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout + ran.stderr
+    """Run a command in this process, and return its output."""
+    ran = CliRunner().invoke(main, [*map(str, words)])
+    assert ran.exit_code == 0, ran.output
+    return ran.output.encode()
 
 
 @pytest.fixture(scope="module")

@@ -535,7 +535,7 @@ def test_the_store_is_as_its_model_after_any_sequence_of_operations() -> None:
     run_state_machine_as_test(
         StoreMachine,
         settings=settings(
-            max_examples=2000 if EVERYTHING else 100, stateful_step_count=60 if EVERYTHING else 40, deadline=None,
+            max_examples=2000 if EVERYTHING else 40, stateful_step_count=60 if EVERYTHING else 40, deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip

@@ -462,7 +462,7 @@ class Machine(RuleBasedStateMachine):
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(
-    deadline=None, max_examples=1500 if EVERYTHING else 60, stateful_step_count=40 if EVERYTHING else 25
+    deadline=None, max_examples=1500 if EVERYTHING else 25, stateful_step_count=40 if EVERYTHING else 25
 )
 
 

@@ -716,7 +716,7 @@ def test_a_session_is_right_after_any_sequence_of_steps() -> None:
     run_state_machine_as_test(
         SessionMachine,
         settings=settings(
-            max_examples=2000 if EVERYTHING else 60, stateful_step_count=60 if EVERYTHING else 40, deadline=None,
+            max_examples=2000 if EVERYTHING else 30, stateful_step_count=60 if EVERYTHING else 40, deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """Processes that write events are killed at random moments, again and again in the same folder.
 
-8 times by default, 50 times with KPROXY_TEST_ALL=1. Each kill takes a second, so that it can fall into a start, a
+4 times by default, 50 times with KPROXY_TEST_ALL=1. Each kill takes a second, so that it can fall into a start, a
 recovery, a flush or a file that is compressed and published.
 """
 
@@ -20,7 +20,7 @@ from tests.support.audit_reader import by_source, hidden, published, recovered
 from tests.support.wait import until
 
 pytestmark = pytest.mark.process
-KILLS = 50 if os.environ.get("KPROXY_TEST_ALL") else 8
+KILLS = 50 if os.environ.get("KPROXY_TEST_ALL") else 4
 FLUSH = 1.0
 WRITER = Path(__file__).parent / "numbered_writer.py"
 

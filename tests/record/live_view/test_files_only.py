@@ -11,14 +11,16 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from kproxy.cli import main
 from tests.support.capture_files import client, produce, written
 
 pytestmark = pytest.mark.process
 COMMAND = (sys.executable, "-m", "kproxy", "view", "--web")
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("end", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.deep)])
 def test_files_are_served_on_loopback_until_ctrl_c(tmp_path: Path, end: signal.Signals) -> None:
     """Each is a source, and what needs a proxy is not there."""
     paths = []
@@ -55,16 +57,16 @@ def test_what_is_no_capture_is_said(tmp_path: Path, content: bytes | None, messa
     path = tmp_path / "x.data"
     if content is not None:
         path.write_bytes(content)
-    ran = subprocess.run([*COMMAND, str(path)], capture_output=True, text=True, timeout=60, check=False)
+    ran = CliRunner().invoke(main, ["view", "--web", str(path)])
 
-    assert ran.returncode == 1, ran.stderr
+    assert ran.exit_code == 1, ran.stderr
     assert message in ran.stderr
     assert ran.stdout == ""
 
 
 def test_without_files_it_says_where_to_look() -> None:
     """A running proxy has the page itself."""
-    ran = subprocess.run(COMMAND, capture_output=True, text=True, timeout=60, check=False)
+    ran = CliRunner().invoke(main, ["view", "--web"])
 
-    assert ran.returncode == 2
+    assert ran.exit_code == 2
     assert "http://127.0.0.1:9190/view/" in ran.stderr
