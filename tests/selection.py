@@ -50,22 +50,26 @@ FOLDERS = {
 SWEEPS = {
     "tests/docs/": (1, 1),
     "tests/test_large_configs.py": (6, 3),
+    "tests/test_howto_pages.py": (2, 3),
     "tests/test_": (1, 1),  # pages: each is a test of its own
+    "tests/isolation/test_quota_reconnects.py": (24, 4),
     "tests/isolation/": (1, 1),  # a way around a rule may exist in one API and version only
     "tests/lab/matrix/test_matrix.py": (1, 1),  # `make matrix` asks for every client and broker
     "tests/session/test_addresses.py": (1, 1),
     "tests/record/observer/test_credentials.py": (1, 1),
     "tests/record/observer/test_many_open.py": (2, 4),
     "tests/admin/test_stretches.py": (24, 8),
-    "tests/admin/page/": (2, 2),
+    "tests/admin/page/": (2, 4),
+    "tests/cli/": (3, 3),
     "tests/session/test_hostile_records.py": (2, 4),
     "tests/session/test_linear.py": (2, 3),
     "tests/kafka/test_error_answers.py": (24, 4),
     "tests/kafka/test_java_messages.py": (24, 4),
     "tests/rules/test_large_documents.py": (2, 4),
     "tests/tools/verify/test_recorded_faults.py": (2, 8),
-    **dict.fromkeys(("tests/access/", "tests/clients/", "tests/e2e/", "tests/faults/", "tests/kafka/"), (2, 2)),
-    **dict.fromkeys(("tests/runtime/", "tests/lake/", "tests/quota/"), (2, 2)),
+    "tests/session/test_bounded_work.py": (6, 8),
+    **dict.fromkeys(("tests/access/", "tests/clients/", "tests/e2e/", "tests/faults/", "tests/kafka/"), (2, 4)),
+    **dict.fromkeys(("tests/runtime/", "tests/lake/", "tests/quota/", "tests/testing/"), (2, 4)),
     "tests/": (12, 6),
 }
 """By the first prefix that fits: a function with at least so many sets of parameters keeps one in so many."""
@@ -80,6 +84,7 @@ GROUPS = {
         "tests/faults/test_leaders.py",
     ),
     "Java's messages": ("tests/kafka/test_error_answers.py", "tests/kafka/test_java_"),
+    "browser": ("tests/admin/page/",),
     "recordings": ("tests/tools/replay/test_to_kafka.py", "tests/tools/replay/test_serve.py"),
 }
 """Files that share something heavy, by the prefixes of their paths."""
@@ -87,9 +92,9 @@ SECONDS = {
     "Spark": 200,
     "three brokers": 130,
     "Java's messages": 50,
+    "browser": 90,
     "recordings": 35,
     "tests/docs/test_contributing.py": 40,
-    "tests/tools/verify/test_recorded_clean.py": 45,
     "tests/test_docs.py": 30,
     "tests/testing/test_pytest_plugin.py": 30,
     "tests/e2e/test_drain.py": 30,

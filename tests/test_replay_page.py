@@ -94,6 +94,7 @@ def examples() -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.deep
 def test_the_commands_of_the_page(tmp_path: Path) -> None:
     """They print what it shows; … stands for anything, and blanks are alike."""
     with (tmp_path / "traffic.pcapng").open("wb") as file:

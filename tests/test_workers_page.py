@@ -16,6 +16,7 @@ pytestmark = pytest.mark.process
 PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
 
 
+@pytest.mark.deep
 def test_the_commands_of_the_workers_page() -> None:
     """They print what stands there; processes are looked for by name, so only those of this proxy are shown."""
     examples = [

@@ -56,6 +56,7 @@ def topic_of(kafka3: Kafka, name: str) -> str:
     return name
 
 
+@pytest.mark.deep
 def test_java(kafka3: Kafka, java: JavaProgram, proxy: Proxy, enough: Callable[[], bool]) -> None:
     """A producer and a group see no error, what was acknowledged is read, and transactional copies beside them have
     each record once."""
@@ -117,6 +118,7 @@ def test_librdkafka(kafka3: Kafka, proxy: Proxy, enough: Callable[[], bool]) -> 
     assert (errors, found) == ([], sent)
 
 
+@pytest.mark.deep
 def test_kafka_python(kafka_python: None, kafka3: Kafka, proxy: Proxy, enough: Callable[[], bool]) -> None:
     """Each record is confirmed and read, once."""
     topic = topic_of(kafka3, "aged-kafka-python")

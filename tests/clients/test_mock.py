@@ -66,6 +66,7 @@ def test_clients_of_every_age_share_the_mock(mock_cluster: MockCluster, kproxy_p
     assert set(one_request.topics(mock_cluster.bootstrap.partition(",")[0])) == {"prod.orders"}
 
 
+@pytest.mark.deep
 def test_kafkas_own_client_gets_along_with_it(kproxy_process: Proxies, java: JavaProgram) -> None:
     """Behind kproxy, which tells it in which version it may ask: the mock's own answer would have it wait for 20
     minutes. It writes with a transaction's guarantees or none, and reads in a group, which goes on where it was."""

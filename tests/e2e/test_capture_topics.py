@@ -170,6 +170,7 @@ def test_topics_are_not_recorded_if_switched_off(captured: Callable[..., Any], m
     assert [one for one in broker.requests if one.api.key == DESCRIBE_CONFIGS] == []
 
 
+@pytest.mark.deep
 def test_topics_with_unknown_error_codes_are_reported(captured: Callable[..., Any]) -> None:
     """A broker may send codes that the table of errors lacks."""
     capture, seen, _ = captured(["orders"], configs(9999))

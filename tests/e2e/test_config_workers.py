@@ -100,6 +100,7 @@ def two(running: Two) -> Two:
     return running
 
 
+@pytest.mark.deep
 def test_a_listener_comes_and_goes_in_all_workers(two: Two) -> None:
     """Connections of others notice nothing; those of the one that goes end, and so do its ports and its brokers'."""
     with ExitStack() as stack:

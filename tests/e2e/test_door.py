@@ -108,6 +108,7 @@ def test_brokers_hear_nothing_of_who_is_not_known(
     assert {request.api.key for request in broker.requests} == {VERSIONS, METADATA}
 
 
+@pytest.mark.deep
 def test_versions_of_a_broker_that_hangs(proxy_with: Callable[..., Any], fake: Callable[..., Any], users: Path) -> None:
     """One question waits for all who want to know; they are told that nobody is there, and those who do not ask log in
     meanwhile."""

@@ -119,6 +119,7 @@ def test_spans_of_real_clients(proxy_with: Callable[..., Any], collector: Collec
     assert not any(b"s3cr3t" in raw or b"k3y" in raw for raw in collector.raw)
 
 
+@pytest.mark.deep
 def test_a_proxy_without_an_admin_address_exports(
     fake: Callable[..., Any], proxy_with: Callable[..., Any], collector: Collector
 ) -> None:

@@ -62,6 +62,7 @@ def black_hole() -> Iterator[str]:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
+@pytest.mark.deep
 def test_a_bootstrap_server_that_never_answers(fake: Callable[..., Any], proxy_with: Callable[..., Any]) -> None:
     """With another one beside it clients hardly wait; alone it is given up after connect_timeout, and said so."""
     with black_hole() as hole:

@@ -52,6 +52,7 @@ def test_health_checks_keep_their_connection(fake: Callable[..., Any], proxy_wit
     assert proxy.get("/readyz")[0] == 200
 
 
+@pytest.mark.deep
 def test_a_connection_that_ends_is_no_lost_cluster(fake: Callable[..., Any], proxy_with: Callable[..., Any]) -> None:
     """Another one is tried at once, and readiness does not turn."""
     broker = fake()

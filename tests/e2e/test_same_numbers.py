@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
 from confluent_kafka import Consumer, Producer
 
 from kproxy.cli.admin_client import Admin
@@ -62,6 +63,7 @@ def counted(rows: Iterable[dict[str, Any]]) -> tuple[Counter[Any], Counter[Any]]
     return apis, +parts
 
 
+@pytest.mark.deep
 def test_tail_events_and_a_capture_agree(proxy_with: Callable[..., Any], tmp_path: Path) -> None:
     """On the number of exchanges of each API, on records and bytes of each partition, and on who wrote what."""
     with MockCluster(2) as mock:

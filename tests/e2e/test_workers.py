@@ -327,6 +327,7 @@ def test_all_of_them_drain(fake: Callable[..., Any], proxy_with: Callable[..., A
     assert proxy.said("draining", connections=4)
 
 
+@pytest.mark.deep
 def test_a_second_signal_ends_them_all(
     fake: Callable[..., Any], proxy_with: Callable[..., Any], clients: ExitStack
 ) -> None:

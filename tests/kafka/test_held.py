@@ -44,6 +44,7 @@ def by_kafka_python(bootstrap: str, topic: str) -> object:
         producer.close()
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("kafka_python")
 @pytest.mark.parametrize("client", ["java", "librdkafka", "kafka-python"])
 def test_the_broker_stores_what_was_edited(

@@ -33,6 +33,7 @@ def test_a_node_keeps_its_port_over_restarts(kafka: Kafka, kproxy_process: Proxi
     assert int(address.rsplit(":", 1)[1]) not in kafka.ports("PROXIED")
 
 
+@pytest.mark.deep
 def test_a_broker_that_is_away_comes_back_for_the_same_proxy(kafka: Kafka, kproxy_process: Proxies) -> None:
     """While the broker is down a client is cut off, not left hanging; when it is back, clients are served again."""
     proxy = kproxy_process(kafka.bootstrap("PROXIED"))

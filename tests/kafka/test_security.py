@@ -152,6 +152,7 @@ def java_sasl(bootstrap: str, password: str = PASSWORD) -> dict[str, Any]:
     }
 
 
+@pytest.mark.deep
 def test_live_connections_log_in_again(secure_kafka: Kafka, kproxy_process: Proxies, java: JavaProgram) -> None:
     """While records flow, Java clients re-authenticate on their open connections (KIP-368); nothing is lost."""
     proxy = kproxy_process(secure_kafka.bootstrap("SASL"), rules=[RENAME])
@@ -202,6 +203,7 @@ def test_java_clients_log_in_to_kproxy_again_and_again(
         java("admin", config=java_sasl(proxy.bootstrap, "wrong"), steps=[["list"]])
 
 
+@pytest.mark.deep
 def test_a_wrong_password_is_the_brokers_answer(
     secure_kafka: Kafka, kproxy_process: Proxies, java: JavaProgram
 ) -> None:

@@ -58,6 +58,7 @@ def writes_to(topic: str) -> str:
     return f"api == Produce and topic == {topic}"
 
 
+@pytest.mark.deep
 def test_an_idempotent_write_is_made_twice(kafka3: Kafka, plain_proxy: Proxy, admin: Admin) -> None:
     """A broker that got the same sequence again would take it for a repetition, and store nothing."""
     topic = written(kafka3, plain_proxy, admin)

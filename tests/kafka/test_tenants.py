@@ -276,6 +276,7 @@ def test_acls_are_for_ones_own(cluster: Kafka, tenants: Any, java: JavaProgram) 
     assert b.admin(["all_acls"]) == [own]
 
 
+@pytest.mark.deep
 def test_share_groups_are_ones_own(tenants: Any) -> None:
     """The same share group id is two groups, and each takes its tenant's records."""
     for tenant in tenants:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,6 +46,31 @@ def quick_jvm() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_SUBMIT_OPTS", JVM)
         yield
+
+
+INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.codegen.wholeStage": "false"}
+"""Plans are not compiled to Java, which takes longer than a plan for a few rows. In `COMPILED` files, and with
+KPROXY_TEST_ALL=1, plans are compiled."""
+COMPILED = frozenset({"test_numbers_agree.py"})
+
+
+@pytest.fixture(autouse=True)
+def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Set `INTERPRETED` during a test that uses Spark."""
+    compiled = os.environ.get("KPROXY_TEST_ALL") or request.path.name in COMPILED
+    if "spark" not in request.fixturenames or compiled:
+        yield
+        return
+    conf = request.getfixturevalue("spark").conf
+    before = {name: conf.get(name, None) for name in INTERPRETED}
+    for name, value in INTERPRETED.items():
+        conf.set(name, value)
+    yield
+    for name, was in before.items():
+        if was is None:
+            conf.unset(name)
+        else:
+            conf.set(name, was)
 
 
 @pytest.fixture

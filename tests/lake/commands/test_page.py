@@ -1,12 +1,11 @@
-"""docs/audit-reports.md: its commands do what they say, one after the other, in one folder.
+"""Commands of docs/audit-reports.md in their order, in one folder.
 
-By default `run` and `completeness`, with few tables; with KPROXY_TEST_ALL=1 all that need neither a cluster nor Kafka.
+The commands of the whole page are `deep`. A shorter test runs `run` with a report of few tables, and `completeness`.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 from pathlib import Path
@@ -36,6 +35,7 @@ def commands() -> list[list[str]]:
     return [words for words in found if words[0] in JOBS and words[0] != "show"]
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(600)
 def test_the_commands_of_the_page_run(
     audit: Any, audit_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -45,13 +45,8 @@ def test_the_commands_of_the_page_run(
     places = {"lake/": str(tmp_path / "lake"), "audit/": str(audit.path)}
     audit.publish(audit.event(1, api="Fetch"), audit.event(3, api="Produce"))
     ran = {}
-    asked = commands()
-    if not os.environ.get("KPROXY_TEST_ALL"):
-        asked = [["run", "--from", "audit/", "--lake", "lake/"], ["completeness", "--lake", "lake/"]]
-        assert all(words in commands() for words in asked)
-        monkeypatch.setattr(gold_lake, "ANSWERS", tuple(map(answer_named, HEADED)))
     monkeypatch.chdir(tmp_path)
-    for words in asked:
+    for words in commands():
         done = audit_command(*(places.get(word, word) for word in words))
         assert done.exit_code == 0, f"{words}: {done.output} {done.exception!r}"
         ran.setdefault(words[0], done.stdout)  # the first of a job's commands, without flags
@@ -85,7 +80,8 @@ def test_all_can_end_with_a_report(
 def test_a_report_has_what_clients_say_and_where_bytes_go(
     audit: Any, audit_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Recorded events become sections of the page, with the client's own figures, its network and its broker's rack."""
+    """Recorded events become sections of the page, with the client's own figures, its network and its broker's rack.
+    `completeness` reports the event that is missing."""
     asked = tuple(map(answer_named, ("client_metrics", "zones")))
     some = (*map(answer_named, HEADED), *asked)
     for module in (gold_lake, report_builder):
@@ -96,7 +92,7 @@ def test_a_report_has_what_clients_say_and_where_bytes_go(
     audit.publish(
         audit.event(1, short="topology", cluster="main", nodes=[rack], topics=[], part=0, parts=1),
         audit.event(2, short="telemetry", **said),
-        audit.event(3, api="Produce", cluster="main", node=said["node"], client_id="shop", client_address="10.7.7.9",
+        audit.event(4, api="Produce", cluster="main", node=said["node"], client_id="shop", client_address="10.7.7.9",
                     request_bytes=4321, response_bytes=17),
     )  # fmt: skip
     lake, page = tmp_path / "lake", tmp_path / "report.html"
@@ -107,3 +103,7 @@ def test_a_report_has_what_clients_say_and_where_bytes_go(
     assert [answer.title for answer in asked if answer.title not in text] == []
     shown = ("confluent-kafka-python", "157.7", "10.7.7.0/24", "rack-seven")
     assert [one for one in shown if one not in text] == []
+    assert {"run", "completeness"} <= {words[0] for words in commands()}
+    assert "3 events, 1 missing" in audit_command("completeness", "--lake", lake).stdout
+    ranges = audit_command("completeness", "--ranges", "--json", "--lake", lake)
+    assert json.loads(ranges.stdout) == {"source": "kp/boot/0", "first": 3, "last": 3}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,29 +22,6 @@ Row = Mapping[str, Any]
 Silver = Callable[..., dict[str, DataFrame]]
 COMMON = {"cluster": "main", "source": "host/boot/0", "batch": "1", "detail": "request"}
 """What rows of silver have unless a test says otherwise."""
-
-
-INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.codegen.wholeStage": "false"}
-"""Plans are not compiled to Java: for some rows that takes longer than they do. test_numbers_agree.py has each answer
-compiled, as users have it; with KPROXY_TEST_ALL=1 all tests do."""
-
-
-@pytest.fixture(autouse=True)
-def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where a test uses Spark, and until it ends."""
-    if "spark" not in request.fixturenames or os.environ.get("KPROXY_TEST_ALL"):
-        yield
-        return
-    conf = request.getfixturevalue("spark").conf
-    before = {name: conf.get(name, None) for name in INTERPRETED}
-    for name, value in INTERPRETED.items():
-        conf.set(name, value)
-    yield
-    for name, was in before.items():
-        if was is None:
-            conf.unset(name)
-        else:
-            conf.set(name, was)
 
 
 @pytest.fixture(autouse=True)

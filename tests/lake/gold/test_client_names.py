@@ -2,7 +2,7 @@
 
 import pytest
 
-from kproxy.lake.gold_tables import ANSWERS
+from kproxy.lake.gold_tables import ANSWERS, VIOLATIONS
 
 TOPICS = {"orders": "prod.orders", "clicks": "tenant.clicks", "plain": "plain"}
 GROUPS = {"readers": "tenant.readers", "own": "own"}
@@ -72,7 +72,10 @@ def right_side(row, column, names):
     )
 
 
-@pytest.mark.parametrize("table", [answer.name for answer in NAMED])
+@pytest.mark.parametrize(
+    "table",
+    [pytest.param(one.name, marks=pytest.mark.deep if one is VIOLATIONS else ()) for one in NAMED],
+)
 def test_gold_table_has_names_of_clients(answer, traffic, table):
     """`topic` and `group` hold the client's name, and `broker_topic` and `broker_group` the broker's for it."""
     rows = answer(table, **{name: [dict(row) for row in rows] for name, rows in traffic.items()})

@@ -101,6 +101,7 @@ def test_whom_it_would_have_affected(found: WhatIf) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.deep
 def test_a_rule_that_counts_over_all_connections_is_mentioned_as_approximate(spark: SparkSession, capture: str) -> None:
     """Each task has some of the connections only."""
     rule = "rules: [{name: r, kind: error, match: {topic: clicks}, when: {nth: 4}, error: NOT_LEADER_OR_FOLLOWER}]"

@@ -34,6 +34,7 @@ def produced(events: list[Event]) -> int:
     return sum(event["data"].get("api") == "Produce" for event in events)
 
 
+@pytest.mark.deep
 def test_drop_lets_all_traffic_pass(tmp_path: Path) -> None:
     """All records are acknowledged while the disk is full; what is not in the files was counted and told."""
     said, events = run(tmp_path / "audit", "drop")

@@ -338,6 +338,7 @@ async def test_what_is_gone_and_too_many_at_once(api: Any) -> None:
 # ---- several processes
 
 
+@pytest.mark.deep
 def test_the_worker_that_has_it_sends_it(broker: FakeBroker) -> None:
     """The new exchange is kept by the same one, whichever it is."""
     address = f"127.0.0.1:{free_port_with_room(4)}"

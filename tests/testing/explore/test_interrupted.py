@@ -16,7 +16,8 @@ import pytest
 from tests.support.wait import until
 from tests.testing.explore.conftest import Explorations
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]  # beside much else each exploration takes minutes
+# An exploration takes minutes on a busy machine.
+pytestmark = [pytest.mark.process, pytest.mark.deep, pytest.mark.timeout(600)]
 OPTIONS = ["--jobs=1", "--for=300s", "--limit=100s", "--faults=transient", "--only=api=Metadata", "--depth=1"]
 PROGRAM = ["--", sys.executable, "-S", "stays.py"]
 FAULT = """
@@ -55,7 +56,7 @@ def interrupted(explorations: Explorations, number: signal.Signals, *words: str)
     return process.returncode, text
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_what_was_found_is_kept_and_the_next_one_begins_with_it(
     explorations: Explorations, number: signal.Signals
 ) -> None:
@@ -74,7 +75,6 @@ def test_what_was_found_is_kept_and_the_next_one_begins_with_it(
     assert told.code == 1 and again["example"] == finding["example"] and again["first"] == 1, told.text
 
 
-@pytest.mark.deep
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_replay(explorations: Explorations, number: signal.Signals) -> None:
     """Exit code 1 where a run has failed by then, 2 where none has."""
@@ -87,7 +87,6 @@ def test_a_replay(explorations: Explorations, number: signal.Signals) -> None:
     assert code == 2 and "interrupted\nfails in 0 of 0 runs\n" in text, text
 
 
-@pytest.mark.deep
 def test_a_second_signal(explorations: Explorations) -> None:
     """It is the same end, or that of a process which dies by it at the very last, and none of click's, whose exit code
     would say that something was found."""

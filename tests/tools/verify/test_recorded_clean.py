@@ -22,7 +22,7 @@ from kproxy.tools.verify.report import report_text
 from tests.tools.verify import group_workloads, leader_workloads, log_workloads
 from tests.tools.verify.site import Site
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.deep]
 PROPERTIES = {
     "log.cleaner.backoff.ms": "200",
     "log.retention.check.interval.ms": "300",
