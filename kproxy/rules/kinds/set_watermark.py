@@ -36,8 +36,8 @@ class SetWatermark(ResponseRule):
 
     `stuck` keeps the first high watermark, `offset_by` moves it. Records beyond it are withheld, as a broker withholds
     unreplicated records, and `last_stable_offset` is lowered. `log_start` moves the start of the log: a read before it
-    gets OFFSET_OUT_OF_RANGE, and the client uses `auto.offset.reset`. In ListOffsets, the latest and the earliest offset
-    change, not offsets by time.
+    gets OFFSET_OUT_OF_RANGE, and the client uses `auto.offset.reset`. In ListOffsets, the latest and the earliest
+    offset change, not offsets by time.
     """
 
     apis: ClassVar = {FETCH: 0, LIST_OFFSETS: 0}
