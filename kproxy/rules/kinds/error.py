@@ -27,7 +27,7 @@ AFTER_THE_WORK = (7, 20)
 class ErrorRule(LiveRule):
     """Answers with an error code, in the broker's place or after its work.
 
-    With `records` under `match`, Produce from version 8 on names the records that match.
+    With `records` under `match`, Produce from version 8 on names the records that match, at most 1,000 of a partition.
     If a request is about several things, only the matching ones fail, and the broker answers for the others. An error
     at the top level fails the whole request.
     """
