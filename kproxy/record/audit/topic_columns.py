@@ -162,6 +162,13 @@ def aborted_columns(transactions: Sequence[Mapping[str, Any]]) -> list[dict[str,
     return [{name: one[name] for name in names} for one in transactions[:MOST_BATCHES]]
 
 
+def leader_columns(leader: Mapping[str, Any]) -> dict[str, int]:
+    """Return the columns of `current_leader`. Empty for -1: the broker does not know the leader."""
+    if leader["leader_id"] < 0:
+        return {}
+    return {"leader": leader["leader_id"], "leader_epoch": leader["leader_epoch"]}
+
+
 class TopicElement(NamedTuple):
     """Topic in a message, and its partitions.
 
@@ -370,8 +377,7 @@ class TopicTable:
             if side.acknowledged is not None:
                 code = code or element[side.acknowledged]
             if side.names_leader and code in ELSEWHERE:
-                leader = element["current_leader"]
-                row["leader"], row["leader_epoch"] = leader["leader_id"], leader["leader_epoch"]
+                row |= leader_columns(element["current_leader"])
         if code:
             row["error"] = error_name(code)
             if seen.kproxy_made(code):

@@ -21,7 +21,7 @@ def test_produce() -> None:
             {"index": 0, "base_offset": 100, "log_start_offset": 7},
             {"index": 1, "base_offset": -1, "error_code": 6, "error_message": "not here",
              "current_leader": {"leader_id": 3, "leader_epoch": 12}},
-            {"index": 2, "base_offset": 9}]}],
+            {"index": 2, "base_offset": 9, "error_code": 6}]}],
         "throttle_time_ms": 20,
     }  # fmt: skip
     exchange = seen("Produce", 10, request, response, who=KNOWN, acks=-1, depth="fields", rules=["slow", "limit"])
@@ -46,7 +46,7 @@ def test_produce() -> None:
              **headed(data)},
             {"partition": 1, "records": 2, "bytes": len(batch(2)), "batches": 1, "codec": "none", **headed(batch(2)),
              "error": "NOT_LEADER_OR_FOLLOWER", "leader": 3, "leader_epoch": 12},
-            {"partition": 2, "base_offset": 9}]}],
+            {"partition": 2, "base_offset": 9, "error": "NOT_LEADER_OR_FOLLOWER"}]}],
         "total_records": 5, "total_bytes": len(data) + len(batch(2)),
     }  # fmt: skip
 
