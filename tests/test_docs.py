@@ -173,6 +173,7 @@ def test_table_of_metrics_has_every_metric() -> None:
     for file in [
         DOCS.parent / "kproxy/record/metrics/worker_totals.py",
         DOCS.parent / "kproxy/record/otlp/export.py",
+        DOCS.parent / "kproxy/runtime/upstreams/registry.py",
     ]:
         served |= set(re.findall(r'"(kproxy_\w+)"', file.read_text()))
     served |= {metric.name for metrics in METRICS.values() for metric in metrics}
