@@ -56,7 +56,7 @@ class RuleShown(Shown):
         description="connection: it is bound when one opens; frame: it acts from the next frame on"
     )
     mode: Literal["enforce", "dry_run"]
-    family: Literal["names", "fault", "access", "quota", "code"] = Field(description="purpose of the kind")
+    family: Literal["names", "fault", "access", "quota", "content", "code"] = Field(description="purpose of the kind")
     fault: bool = Field(description="`kproxy faults disable` turns it off")
     matched: int | None = Field(description="requests that its selectors held for; null for rules that count nothing")
     fired: int | None = Field(description="those of them that its trigger chose")
@@ -127,7 +127,7 @@ class FaultShown(Shown):
 
     name: str
     kind: str
-    family: Literal["names", "fault", "access", "quota", "code"]
+    family: Literal["names", "fault", "access", "quota", "content", "code"]
     in_force: bool
     note: str | None = Field(description="hint, if the rule may be permanent")
 

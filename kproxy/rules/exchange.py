@@ -37,7 +37,9 @@ AfterDrop = Literal["stall", "close", "continue"]
 @dataclass(frozen=True, slots=True)
 class Edit:
     """Decision to encode the body of `exchange.request` (or `.response`, when given for a response), which was changed
-    in place."""
+    in place. `counted`: False for a preparation of the request, which does not count as an action of the rule."""
+
+    counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,12 +289,13 @@ class Exchange:
     field; 0 until the response arrives. came: monotonic seconds when the request's header was read. acks: of a Produce
     request, or None. identity: shared by the exchange and its trials. entities: of the request, or of the fetch session
     that it belongs to. edits: changes of records; `request` and `response` write them before they return the message.
+    max_bytes: of the client's Fetch request, if a rule may lower it.
     """
 
     __slots__ = (
         "_entities", "_request", "_response", "acks", "api", "came", "client_id", "connection",
-        "correlation_id", "edits", "find", "identity", "read_request", "read_response", "request_size", "response_size",
-        "version",
+        "correlation_id", "edits", "find", "identity", "max_bytes", "read_request", "read_response", "request_size",
+        "response_size", "version",
     )  # fmt: skip
 
     def __init__(
@@ -311,6 +314,7 @@ class Exchange:
         self.find: Callable[[], tuple[Entity, ...]] | None = None
         self._entities: tuple[Entity, ...] | None = None
         self.edits: MessageEdits | None = None
+        self.max_bytes: int | None = None
 
     @property
     def principal(self) -> str | None:

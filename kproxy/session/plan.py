@@ -33,7 +33,7 @@ from kproxy.protocol.table.api_keys import (
     UPDATE_FEATURES,
 )
 from kproxy.rules.kinds.allow_from import AllowFrom
-from kproxy.rules.kinds.base.rule import LIMITING, Effect
+from kproxy.rules.kinds.base.rule import AFTER_LOGIN, Effect
 from kproxy.rules.kinds.limit_versions import VersionLimits
 from kproxy.rules.names.composed import NameMaps
 from kproxy.rules.rule_set import ActiveRule, MatchingRules
@@ -249,9 +249,9 @@ class Plan(dict[int, Step]):
 
     @cached_property
     def by_principal(self) -> bool:
-        """Return True if a rule that limits clients selects by principal."""
-        limiting = (one.rule for one in self.live if one.rule.family in LIMITING and not one.dry_run)
-        return any(rule.reads_principal for rule in limiting)
+        """Return True if a rule that limits clients selects by principal, or a rule about content writes it."""
+        waiting = (one.rule for one in self.live if one.rule.family in AFTER_LOGIN and not one.dry_run)
+        return any(rule.reads_principal for rule in waiting)
 
     @property
     def takes_telemetry(self) -> bool:

@@ -39,6 +39,8 @@ RULES: dict[str, dict[str, Any]] = {
     "bits": {"kind": "corrupt", "where": "records", "bits": 1_000_000, "match": {"api": "Fetch"}},
     "mark": {"kind": "set_watermark", "offset_by": -10},
     "small": {"kind": "require", "max_record": 1},
+    "added": {"kind": "add_header", "headers": {"a": "{now}", "h1": "other"}},
+    "traced": {"kind": "add_header", "headers": {"traceparent": "{traceparent}"}, "replace": False},
     "packed": {"kind": "require", "compression": ["zstd"]},
 }
 FETCH_ONLY = {"empty_fetch", "set_watermark", "corrupt"}

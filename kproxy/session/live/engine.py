@@ -34,6 +34,7 @@ from kproxy.rules.exchange import (
     Throttle,
     TrafficShape,
 )
+from kproxy.rules.kinds.base.rule import UNCOUNTED
 from kproxy.rules.rule_set import ActiveRule
 from kproxy.session.cluster import Cluster
 from kproxy.session.commands import CLIENT, Reshape
@@ -413,7 +414,8 @@ class Engine:
                     if may_hold(self.session, running, decision, exchange.request_size):
                         evaluation.hold(running, decision)
                     continue
-                evaluation.act(running)
+                if decision != UNCOUNTED:
+                    evaluation.act(running)
                 self.apply_decision(decision, running, matched, selection, evaluation, now)
 
     def fires(

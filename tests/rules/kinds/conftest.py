@@ -99,8 +99,9 @@ def mistakes_of() -> Callable[[str], list[str]]:
 class RuleDialogue:
     """One exchange after another under rules given as YAML: what the broker is asked, and what the client is told."""
 
-    def __init__(self, rule: str, **settings: Any) -> None:
+    def __init__(self, rule: str, *following: str, **settings: Any) -> None:
         text = "rules:\n- name: r\n" + textwrap.indent(textwrap.dedent(rule).strip("\n"), "  ")
+        text += "".join(f"\n- {{name: r{number}, {one}}}" for number, one in enumerate(following))
         self.talk = Dialogue(text, **settings)
         self.rule = self.talk.rules.live[0] if self.talk.rules.live else None
         self.seen = b""

@@ -84,9 +84,17 @@ class RecordChanges(Effect):
         for place in selected_partitions(edits.message, exchange, entities):
             if place.body[RECORDS]:
                 test = self.rule.record_test(exchange, place.asked or place.entity, now) if selects else None
-                changed |= self.rule.change(edits.field(place.body), replace(place, record_test=test), budget)
+                place = replace(place, record_test=test)
+                changed |= self.change(exchange, edits.field(place.body), place, budget, now)
             yield_point()  # for each batch: one costs as much as many entities
         return (Edit(),) if changed else ()
+
+    def change(
+        self, exchange: Exchange, field: FieldEdits, place: PartitionBody, budget: RecordBudget, now: float
+    ) -> bool:
+        """Change the records of a partition. Return True if any record changed. Override it for a rule that needs the
+        exchange or the time."""
+        return self.rule.change(field, place, budget)
 
 
 class SomeRecordsRule(RecordsRule):

@@ -22,6 +22,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import (
     ConnectionView,
     Decision,
+    Edit,
     Exchange,
     Facts,
     FrameDepth,
@@ -49,6 +50,7 @@ Group = Literal[
     "cluster metadata",
     "groups, offsets and transactions",
     "records",
+    "record content",
     "custom changes",
 ]
 """Group of a kind, which the kind names; groups are listed in this order, and in each the kinds by their names."""
@@ -60,9 +62,9 @@ VisiblePart = Literal[
     "topic names", "topic ids", "group ids", "transactional ids", "broker addresses", "api versions", "client racks"
 ]
 
-Family = Literal["names", "fault", "access", "quota", "code"]
+Family = Literal["names", "fault", "access", "quota", "content", "code"]
 """Purpose of a rule: names, addresses and versions; faults, which `kproxy faults disable` turns off; who may do what,
-and how much of it; code of one's own."""
+and how much of it; content of records; code of one's own."""
 LONGEST_NAME = 200
 """Characters; a rule's name is a label of metrics and a column of tables."""
 
@@ -132,6 +134,8 @@ MakeRecordTest = Callable[[EntrySpans], Callable[[Span], bool]]
 
 LIMITING: frozenset[Family] = frozenset(("access", "quota"))
 """Families of rules that limit clients. Rules cannot exempt a client because of data that the client chose."""
+AFTER_LOGIN = LIMITING | {"content"}
+"""Families of rules that need the principal: requests wait for an authentication in progress."""
 
 
 Permanent = Annotated[bool, Field(description="the rule stays in force while faults are disabled; false: a fault")]
@@ -145,6 +149,9 @@ class EffectProblem:
     what: str
     count: int = 0
     last: str = ""
+
+
+UNCOUNTED = Edit(counted=False)
 
 
 class Effect:
@@ -194,7 +201,7 @@ class Effect:
         trial = exchange.trial()
         decide = self.on_response if exchange.response_size else self.on_request
         return any(
-            not isinstance(decision, LeaveOut) or trial.lists_others(decision.visible)
+            trial.lists_others(decision.visible) if isinstance(decision, LeaveOut) else decision != UNCOUNTED
             for decision in decide(trial, entities, now)
         )
 

@@ -1,6 +1,7 @@
 """Changes of several rules in one records field, against the same rules one after another.
 
 - all rules before one flush give the entries that a flush after each rule gives
+- appended headers are those that `edit` writes
 - a rule reports a change in both cases, or in neither
 - entries without a change keep their bytes, and nothing is raised
 """
@@ -15,7 +16,7 @@ from typing import Any
 from kproxy.base.errors import RecordsError
 from kproxy.protocol import Message
 from kproxy.protocol.records import Batch
-from kproxy.protocol.records.spans import EntrySpans, Span
+from kproxy.protocol.records.spans import EntrySpans, Span, header_bytes
 from kproxy.protocol.table import schema
 from kproxy.rules.content.edits import MessageEdits, RecordBudget, whole_entries
 from tests.lab.fuzz.feed import Feed
@@ -26,6 +27,7 @@ from tests.lab.fuzz.targets.spans import PLANS, changed_spans, seeds
 __all__ = ["WORDS", "check", "compare", "seeds"]
 
 RULES = 3
+MORE = ((b"more", b"x" * 100), (b"", None))
 HEADERS = 5000
 
 
@@ -47,8 +49,19 @@ def compare(data: bytes, plan: bytes) -> None:
 
 
 def change(plan: bytes, spans: EntrySpans, records: Iterable[Span]) -> Iterator[Span]:
-    found = list(records)
+    found = [appended(spans, one) if plan[at % len(plan)] & 0x80 else one for at, one in enumerate(records)]
     return changed_spans(spans, found, [plan[number % len(plan)] % PLANS for number in range(len(found))])
+
+
+def appended(spans: EntrySpans, record: Span) -> Span:
+    """Return the record with more headers; `append_headers` and `edit` give the same ones."""
+    if not isinstance(spans.entry, Batch):
+        return record
+    after = spans.append_headers(record, header_bytes(MORE), len(MORE))
+    edited = spans.edit(record, headers=[*spans.headers(record), *MORE])
+    for read in (spans.offset, spans.timestamp, spans.key, spans.value, spans.headers):
+        assert read(after) == read(edited)
+    return after
 
 
 def applied(data: bytes, rules: list[Callable[..., Iterator[Span]]], *, each: bool) -> tuple[bytes, list[bool]]:

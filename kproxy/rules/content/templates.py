@@ -1,0 +1,77 @@
+"""Templates of header values: text with names in braces, such as `{principal}`.
+
+`{{` and `}}` are braces. A template of one message and partition is filled once; only `{traceparent}` differs for each
+record (W3C Trace Context, version 00).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from os import urandom
+
+NAMES = (
+    "principal", "client_id", "client_address", "listener", "cluster", "topic", "partition", "now", "now_ms",
+    "traceparent",
+)  # fmt: skip
+TRACEPARENT = "traceparent"
+LONGEST = 1000
+"""Characters of a template."""
+TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # written with a Z
+RANDOM_BYTES = 24
+SAMPLED = b"01"
+
+
+class Template:
+    """Text with names in braces. Raises ValueError for an unknown name and for a single brace."""
+
+    __slots__ = ("names", "pieces", "text")
+
+    def __init__(self, text: str) -> None:
+        if len(text) > LONGEST:
+            raise ValueError(f"expected a template of at most {LONGEST} characters, got {len(text)}")
+        self.text = text
+        self.pieces: list[tuple[str, str | None]] = []  # texts, each with the name that follows it
+        before, position = "", 0
+        for found in TOKEN.finditer(text):
+            token, name = found[0], found[1]
+            before += text[position : found.start()]
+            position = found.end()
+            if token in ("{{", "}}"):
+                before += token[0]
+            elif name in NAMES:
+                self.pieces.append((before, name))
+                before = ""
+            elif name is None:
+                raise ValueError(f'expected {{name}}, or {{{{ and }}}} for braces, got "{token}" in "{text}"')
+            else:
+                raise ValueError(f"expected one of {', '.join(NAMES)}, got {{{name}}}")
+        self.pieces.append((before + text[position:], None))
+        self.names = frozenset(name for _, name in self.pieces if name is not None)
+
+    def fill(self, value: Callable[[str], str | None]) -> tuple[bytes, bool]:
+        """Return the text with the values of all names, and True if each value is known. An unknown value is empty."""
+        parts, known = [], True
+        for before, name in self.pieces:
+            parts.append(before)
+            if name is not None:
+                found = value(name)
+                known &= found is not None
+                parts.append(found or "")
+        return "".join(parts).encode("utf-8", "surrogateescape"), known
+
+
+def time_text(seconds: float) -> str:
+    """Return a Unix time as ISO 8601 in UTC with milliseconds."""
+    return (EPOCH + timedelta(milliseconds=int(seconds * 1000))).isoformat(timespec="milliseconds") + "Z"
+
+
+def new_traceparent() -> bytes:
+    """Return a `traceparent` with a new trace id and a new parent id, sampled."""
+    while True:
+        digits = urandom(RANDOM_BYTES).hex().encode()
+        trace, parent = digits[:32], digits[32:]
+        if trace.strip(b"0") and parent.strip(b"0"):  # zeros are invalid
+            return b"00-%b-%b-%b" % (trace, parent, SAMPLED)
