@@ -37,7 +37,7 @@ half surrogates, separators of lines, and letters without ink. These are the cat
 Unicode, and what is taken for blank (UTS #39)."""
 UNSEEN_IN_LINE = re.compile(f"{UNSEEN.pattern}|[\t\n]")
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print the API's answer as JSON.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
 """Decorator that adds the option --json; the command gets the argument `as_json`."""
 
 
