@@ -6,7 +6,7 @@ import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import pytest
 import yaml
@@ -92,7 +92,8 @@ def secret_places(model: type[BaseModel], place: tuple[str, ...]) -> Iterator[tu
             if issubclass(kind, SecretStr):
                 yield (*place, field.alias or name)
             elif issubclass(kind, BaseModel):
-                yield from secret_places(kind, (*place, field.alias or name))
+                entry = ("main",) if get_origin(field.annotation) is dict else ()
+                yield from secret_places(kind, (*place, field.alias or name, *entry))
 
 
 def kinds(field: FieldInfo) -> Iterator[type]:
@@ -131,6 +132,8 @@ def test_a_secret_in_the_values_is_refused_and_not_printed(place: tuple[str, ...
     part |= {place[-1]: {"authorization": "hunter2"} if many else "hunter2", **needed.get(place[-2], {})}
     if place[:2] == ("config", "otlp"):
         values["config"]["otlp"]["endpoint"] = "http://collector:4318"
+    if place[:2] == ("config", "registries"):
+        values["config"]["registries"]["main"] |= {"url": "https://schemas:8081", "username": "kproxy"}
     said = refused(values)
     assert f"{'.'.join(place)}{'.authorization' * many}: {NOT_HERE}" in said, said
     assert "hunter2" not in said

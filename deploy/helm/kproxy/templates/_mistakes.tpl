@@ -97,6 +97,11 @@
 {{- range $header, $text := dig "otlp" "headers" dict .Values.config -}}
   {{- $secrets = set $secrets (printf "config.otlp.headers.%s" $header) $text -}}
 {{- end -}}
+{{- range $registry, $settings := default dict (dig "registries" dict .Values.config) -}}
+  {{- $settings = default dict $settings -}}
+  {{- $secrets = set $secrets (printf "config.registries.%s.password" $registry) $settings.password -}}
+  {{- $secrets = set $secrets (printf "config.registries.%s.tls.key_password" $registry) (dig "tls" "key_password" "" $settings) -}}
+{{- end -}}
 {{- range $name, $text := $secrets -}}
   {{- if and $text (not (regexMatch "^(file:/.+|\\$\\{\\w+\\})$" $text)) -}}
     {{- $mistakes = append $mistakes (printf "%s: secrets are not allowed in values, use file:/etc/kproxy-secrets/NAME/KEY with NAME in `secrets`, or ${VARIABLE} with VARIABLE in `secretEnv`" $name) -}}
