@@ -27,7 +27,7 @@ from kproxy.rules.document.read import COMMON, Document, read_document
 from kproxy.rules.document.reference import rows, sentence
 from kproxy.rules.document.store import RuleStore
 from kproxy.rules.exchange import FrameDepth
-from kproxy.rules.filter.fields import FIELDS
+from kproxy.rules.filter.exchange_fields import FIELDS
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule, Rule
 from kproxy.rules.select.frame_match import FrameMatch

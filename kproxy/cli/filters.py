@@ -13,7 +13,8 @@ import click
 from kproxy.base.errors import FilterError
 from kproxy.base.terminal import say
 from kproxy.record.filters import Filter
-from kproxy.rules.filter.fields import FIELDS, Field
+from kproxy.rules.filter.exchange_fields import FIELDS
+from kproxy.rules.filter.fields import Field
 
 FILE_ENDINGS = (".pcapng", ".pcap", ".ndjson", ".gz", ".cap")
 
@@ -66,8 +67,10 @@ OPERATORS = (
 )
 NOTES = """\
 Of several values (topics, partitions, errors) any may fit; with != and !~ none may. Short forms need no operator: ~t
-looks for an expression, ~p and ~acks compare. Filters on records (key, value, header, keyless, tombstone) need frames
-that were kept whole: live, and in captures with payload; events hold no records.
+looks for an expression, ~p and ~acks compare. Fields of JSON in records have paths: value.customer.country,
+value.items[*].qty, key.id; header.trace-id is one header. Conditions on records that are joined by `and` hold if one
+record matches all of them. Filters on records need complete frames: live, and in captures with payload. Events contain
+no records.
 """
 WIDTH = 100
 """Columns of text; wider is hard to read."""

@@ -16,7 +16,8 @@ absent until the response.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from datetime import datetime
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kproxy.protocol.table import schema
@@ -24,8 +25,10 @@ from kproxy.record.exchange import Depth, Form, Frame, ObservedExchange, Session
 from kproxy.record.observer.credentials import take_out
 from kproxy.record.observer.records import LIVE, FoundRecord, NotKept, RecordLimits, records_of
 from kproxy.rules.filter.evaluate import Looks, predicate
-from kproxy.rules.filter.fields import BY_NAME, FieldDepth, View
+from kproxy.rules.filter.exchange_fields import EXCHANGES
+from kproxy.rules.filter.fields import FieldDepth, View
 from kproxy.rules.filter.parse import All, And, FieldTest, FilterNode, Not, Or, claims, parse, written
+from kproxy.rules.filter.record_fields import RecordView
 
 if TYPE_CHECKING:
     from kproxy.session.live.evaluation import EvaluatedExchange
@@ -49,7 +52,7 @@ class Filter:
         self.unknown, self.why = 0, ""
         self._looks = Looks(MOST_LOOKS, NotKept)
         self._holds = predicate(self.tree, self._looks)
-        self._depth = max((DEPTHS[BY_NAME[claim.field].depth] for claim in self.claims()), default=Depth.COUNT)
+        self._depth = max((DEPTHS[EXCHANGES[claim.field].depth] for claim in self.claims()), default=Depth.COUNT)
 
     def __str__(self) -> str:
         return written(self.tree)
@@ -148,7 +151,7 @@ class EventView:
     def get(self, column: str) -> Any:
         return self.data.get(column)
 
-    def records(self) -> Iterable[FoundRecord]:
+    def records(self) -> Iterable[RecordView]:
         raise NotKept("events hold no records, captures do")
 
 
@@ -188,7 +191,7 @@ class ExchangeView:
     """View of an exchange that an observer saw. `make(seen)`: makes the data of its request event. `limits`: of the
     records that are looked at; who reads files may ask for more."""
 
-    __slots__ = ("_data", "_records", "limits", "make", "seen")
+    __slots__ = ("__dict__", "_data", "_records", "limits", "make", "seen")
 
     def __init__(self, seen: ObservedExchange, make: MakeData, limits: RecordLimits = LIVE) -> None:
         self.seen, self.make, self.limits = seen, make, limits
@@ -206,21 +209,40 @@ class ExchangeView:
         read = READ_AT_ONCE.get(column)
         return self.data.get(column) if read is None else read(self.seen)
 
-    def records(self) -> Iterable[FoundRecord]:
+    def records(self) -> Iterable[RecordView]:
         if self._records is None:
-            self._records = AskedRecords(self.seen, self.limits)
+            self._records = AskedRecords(self, self.limits)
         return self._records
+
+    @cached_property
+    def unix_ms(self) -> float:
+        """Return the Unix time of the request in ms; 0 if it is unknown."""
+        came = self.data.get("request_in")
+        return 0.0 if came is None else datetime.fromisoformat(str(came)).timestamp() * 1000
+
+
+class SeenRecord(RecordView):
+    """Record of an exchange. Its age is measured when the request came."""
+
+    __slots__ = ("view",)
+
+    def __init__(self, view: ExchangeView, found: FoundRecord) -> None:
+        super().__init__(found.spans, found.span)
+        self.view = view
+
+    def time(self) -> float:
+        return self.view.unix_ms
 
 
 class AskedRecords:
     """Records of one exchange, read once and lazily for all conditions about them."""
 
-    def __init__(self, seen: ObservedExchange, limits: RecordLimits) -> None:
-        self.rest = records_of(seen, limits)
-        self.found: list[FoundRecord] = []
+    def __init__(self, view: ExchangeView, limits: RecordLimits) -> None:
+        self.rest = (SeenRecord(view, found) for found in records_of(view.seen, limits))
+        self.found: list[SeenRecord] = []
         self.error: NotKept | None = None
 
-    def __iter__(self) -> Iterator[FoundRecord]:
+    def __iter__(self) -> Iterator[SeenRecord]:
         yield from self.found
         while True:
             if self.error is not None:

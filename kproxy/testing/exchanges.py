@@ -26,7 +26,7 @@ from kproxy.rules import exchange as rules_exchange
 from kproxy.rules.bodies import partitions_among
 from kproxy.rules.content.edits import RecordBudget
 from kproxy.rules.entity import Entity, entities
-from kproxy.rules.filter.record_fields import RecordCondition
+from kproxy.rules.filter.evaluate import RecordCondition
 from kproxy.rules.kinds.base.record_selector import any_record
 from kproxy.rules.select.frame_match import FrameMatch
 from kproxy.session.counters import Counters

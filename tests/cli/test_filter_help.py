@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from kproxy.cli import main
 from kproxy.cli.filters import markdown
-from kproxy.rules.filter.fields import FIELDS
+from kproxy.rules.filter.exchange_fields import FIELDS
 
 
 def test_all_fields_are_in_it() -> None:

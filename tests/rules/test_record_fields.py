@@ -15,6 +15,7 @@ from kproxy.base.errors import FilterError
 from kproxy.protocol.records import Record, encode_batch, encode_message_set, entries
 from kproxy.protocol.records.spans import EntrySpans
 from kproxy.rules.filter import record_fields
+from kproxy.rules.filter.evaluate import RecordCondition
 from kproxy.rules.filter.kinds import EXPRESSION, JSON, ORDER
 from kproxy.rules.filter.parse import FieldTest, parse, written
 from kproxy.rules.filter.record_fields import (
@@ -22,7 +23,6 @@ from kproxy.rules.filter.record_fields import (
     FIELDS,
     MOST_JSON,
     RECORDS,
-    RecordCondition,
     UnreadableRecord,
     path_text,
     search,

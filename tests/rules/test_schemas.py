@@ -20,7 +20,8 @@ from kproxy.rules.content.schemas import (
     plain_bytes,
     shown_value,
 )
-from kproxy.rules.filter.record_fields import RecordCondition, UnreadableRecord
+from kproxy.rules.filter.evaluate import RecordCondition
+from kproxy.rules.filter.record_fields import UnreadableRecord
 
 ORDER = '{"type": "record", "name": "shop.Order", "fields": [{"name": "country", "type": "string"}]}'
 GUID = bytes(range(16))

@@ -17,6 +17,7 @@ from kproxy.record.captures.writer import CaptureWriter
 from kproxy.record.events.schema import REQUEST_EVENT
 from kproxy.record.exchange import Form, Frame, ObservedExchange
 from kproxy.record.observer.credentials import take_out
+from kproxy.record.observer.records import FoundRecord
 from tests.support.frames import message
 
 
@@ -153,3 +154,10 @@ def event_lines(exchanges: Iterable[ObservedExchange], source: str = "host/5b0c1
     made = [lines.line(REQUEST_EVENT.name, seen.request.first if seen.request else NOON, request_event(seen, float))
             for seen in exchanges]  # fmt: skip
     return b"".join(made)
+
+
+def record_of(found: FoundRecord) -> Record:
+    """Return a found record, decoded."""
+    spans, span = found.spans, found.span
+    headers = tuple((name.decode(), value) for name, value in spans.headers(span))
+    return Record(spans.offset(span), spans.timestamp(span), spans.key(span), spans.value(span), headers)

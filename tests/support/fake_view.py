@@ -26,7 +26,7 @@ from kproxy.base.errors import FilterError
 from kproxy.protocol.table import errors, schema
 from kproxy.record.filters import Filter
 from kproxy.record.observer.summary_rows import STEP, bucket_of
-from kproxy.rules.filter.fields import FIELDS
+from kproxy.rules.filter.exchange_fields import FIELDS
 
 COLUMNS = (
     "id", "time", "connection", "client", "api", "version", "about", "records", "request", "response", "latency",

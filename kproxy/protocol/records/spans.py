@@ -77,6 +77,7 @@ class EntrySpans:
     def __init__(self, entry: Batch | LegacyEntry, limit: int = DECOMPRESSED_LIMIT, headers: int = ANY_HEADERS) -> None:
         self.entry = entry
         self.headers_left = headers
+        self.has_too_many_headers = False
         self.scanned = 0  # records and headers
         self.added = bytearray()
         self.most_output = LEAST_OUTPUT + OUTPUT_RATIO * len(entry.raw)
@@ -224,6 +225,7 @@ class EntrySpans:
             read_record(memoryview(self.data), start, 0, 0, self.headers_left)
         except (DecodeError, IndexError) as found:
             problem = found
+        self.has_too_many_headers = isinstance(problem, TooManyHeaders)
         return RecordsError(f"record {number} of {self.entry.count} at byte {start}: {problem}")
 
     def scan_messages(self, entry: LegacyEntry) -> Iterator[Span]:

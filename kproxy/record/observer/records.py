@@ -15,6 +15,7 @@ from kproxy.protocol import decode_request, decode_response
 from kproxy.protocol.elements import called, partitions_in
 from kproxy.protocol.records import Batch, Cut, LegacyEntry, Record, decode, entries
 from kproxy.protocol.records.record import TooManyHeaders, least_size
+from kproxy.protocol.records.spans import EntrySpans, Span
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.record.exchange import Form, Frame, ObservedExchange
 from kproxy.rules.bodies import carries_records
@@ -60,13 +61,14 @@ class RecordsField:
     data: memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRecord:
-    """Record of a user, with the topic and partition that it was written to or read from."""
+class FoundRecord(NamedTuple):
+    """Record of a user, with the topic and partition that it was written to or read from, and its place in its
+    batch."""
 
     topic: str
     partition: int
-    record: Record
+    spans: EntrySpans
+    span: Span
 
 
 def record_fields(seen: ObservedExchange) -> list[RecordsField]:
@@ -113,11 +115,11 @@ def records_of(
     for field in record_fields(seen):
         if not wanted(field.topic):
             continue
-        for record in _readable(field.data, unpacked):
+        for spans, span in _readable(field.data, unpacked):
             if not left:
                 raise NotKept(f"it has more than {limits.records} records, and no more are looked at")
             left -= 1
-            yield FoundRecord(field.topic, field.partition, record)
+            yield FoundRecord(field.topic, field.partition, spans, span)
 
 
 class Unpacked:
@@ -143,6 +145,24 @@ class Unpacked:
                 self.add(MOST_BYTES)
             raise
 
+    def spans(self, entry: Batch | LegacyEntry) -> Iterator[tuple[EntrySpans, Span]]:
+        """Yield the places of the records of an entry; the limits and errors are those of `records`."""
+        spans = None
+        try:
+            spans = EntrySpans(entry, MOST_BYTES, self.headers)
+            if entry.codec:
+                self.add(len(spans.data))
+            for span in spans:
+                yield spans, span
+        except RecordsError as error:
+            if spans is not None and spans.has_too_many_headers:
+                raise NotKept(f"no more headers are looked at: {error}") from None
+            if entry.codec and spans is None:
+                self.add(MOST_BYTES)
+            raise
+        finally:
+            self.headers = self.headers if spans is None else spans.headers_left
+
     def add(self, size: int) -> None:
         """Add `size` bytes. Raises NotKept when there are more than `most`."""
         self.size += size
@@ -150,14 +170,14 @@ class Unpacked:
             raise NotKept(f"more than {self.most} bytes come out of its batches, and no more are unpacked")
 
 
-def _readable(data: memoryview, unpacked: Unpacked) -> Iterator[Record]:
+def _readable(data: memoryview, unpacked: Unpacked) -> Iterator[tuple[EntrySpans, Span]]:
     """Yield the records of these batches that can be read, without control records, which are not users'."""
     try:
         for entry in entries(data):
             if isinstance(entry, Batch) and entry.is_control:
                 continue
             try:
-                yield from () if isinstance(entry, Cut) else unpacked.records(entry)
+                yield from () if isinstance(entry, Cut) else unpacked.spans(entry)
             except RecordsError:
                 continue
     except RecordsError:

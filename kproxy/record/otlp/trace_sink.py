@@ -23,6 +23,7 @@ from os import urandom
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kproxy.protocol.records.spans import Header
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.protocol.table.errors import error_name
 from kproxy.record.exchange import Depth, ObservedExchange, Who
@@ -54,13 +55,13 @@ class TraceContext(NamedTuple):
     sampled: bool
 
 
-def context_in(headers: Iterable[tuple[str, bytes | None]]) -> TraceContext | None:
+def context_in(headers: Iterable[Header]) -> TraceContext | None:
     """Return the context in a record's headers, with `traceparent` before `b3`; None if missing."""
-    found: dict[str, bytes] = {}
+    found: dict[bytes, bytes] = {}
     for name, value in headers:
-        if name in ("traceparent", "b3") and value is not None and len(value) <= MAX_HEADER_LENGTH:
+        if name in (b"traceparent", b"b3") and value is not None and len(value) <= MAX_HEADER_LENGTH:
             found[name] = bytes(value)
-    return parse_traceparent(found.get("traceparent", b"")) or parse_b3(found.get("b3", b""))
+    return parse_traceparent(found.get(b"traceparent", b"")) or parse_b3(found.get(b"b3", b""))
 
 
 def parse_traceparent(value: bytes) -> TraceContext | None:
@@ -117,7 +118,7 @@ def traced_records(seen: ObservedExchange, wanted: Callable[[str], bool], fracti
         for one in records_of(seen, LIVE, wanted):
             found.records += 1
             found.topics.setdefault(one.topic, set()).add(one.partition)
-            context = context_in(one.record.headers)
+            context = context_in(one.spans.headers(one.span))
             if context is None or not context.sampled or not is_chosen(context.trace_id, fraction):
                 continue
             if len(found.contexts) < most:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, SecretStr, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from kproxy.rules.exchange import HeldError
-from kproxy.rules.filter.record_fields import RecordCondition
+from kproxy.rules.filter.evaluate import RecordCondition
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.values.address import Address, PortRange
 from kproxy.rules.values.quantities import Latency, Range

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from kproxy.base.errors import FilterError
 from kproxy.rules.values.source import nearest
 
-from .fields import EXCHANGES, Field, FieldTable, split_path
+from .exchange_fields import EXCHANGES
+from .fields import Field, FieldTable, split_path
 from .kinds import ERROR, FLAG, PLAIN, WORDS, quoted, unquoted
 
 __all__ = ["All", "And", "FieldTest", "FilterNode", "Not", "Or", "claims", "parse", "quoted", "written"]

@@ -1,9 +1,10 @@
 """Fields of one record in conditions: `value.customer.country == DE and not header.replay`.
 
-`RecordCondition` compiles a text, and reads records through their spans. Fields with a path (`value.items[0].sku`,
-`value.items[*].qty`, `value."odd name"`) read a structured key or value, and `header.trace-id` reads headers by name. A
-path without a target has no values. Of JSON, only the objects and arrays on the path are decoded. A decoder
-(`rules/content/schemas.py`) reads values with the id of a schema, and gives their `schema_id`, `schema` and `subject`.
+`RecordCondition` (`evaluate.py`) compiles a text, and reads records through their spans. Fields with a path
+(`value.items[0].sku`, `value.items[*].qty`, `value."odd name"`) read a structured key or value, and `header.trace-id`
+reads headers by name. A path without a target has no values. Of JSON, only the objects and arrays on the path are
+decoded. A decoder (`rules/content/schemas.py`) reads values with the id of a schema, and gives their `schema_id`,
+`schema` and `subject`.
 
 Limits: MOST_JSON bytes, DEEPEST_JSON levels and MOST_DIGITS characters of a number, and MOST_LOOKS values. A record
 beyond a limit, or with invalid JSON, raises UnreadableRecord.
@@ -23,10 +24,8 @@ from kproxy.base.errors import RecordsError
 from kproxy.protocol.records import Batch
 from kproxy.protocol.records.spans import KEY, KEY_END, VALUE, VALUE_END, EntrySpans, Span
 
-from .evaluate import Looks, predicate
 from .fields import Field, FieldDepth, FieldTable, as_text
 from .kinds import DURATION, FLAG, JSON, NUMBER, PLAIN, SIZE, TEXT, TIME, in_quotes, unquoted
-from .parse import parse, written
 
 Format = Literal["auto", "text", "json", "avro"]
 """Form of keys and values. `auto`: by its schema if it has the id of one in the registry, JSON if the first byte begins
@@ -64,6 +63,10 @@ class RecordView:
     ) -> None:
         self.spans, self.span, self.form, self.now, self.decoder = spans, span, form, now, decoder
         self._value: bytes | Structure | Literal[False] | None = False
+
+    def time(self) -> float:
+        """Return the Unix time in ms that the age is measured at."""
+        return self.now
 
     def timestamp(self) -> int:
         """Return the timestamp in ms that a consumer reads; -1 if the record has none."""
@@ -330,7 +333,7 @@ def _time(view: RecordView) -> Iterable[str]:
 
 def _age(view: RecordView) -> Iterable[float]:
     timestamp = view.timestamp()
-    return () if timestamp < 0 else (view.now - timestamp,)
+    return () if timestamp < 0 else (view.time() - timestamp,)
 
 
 def _size(view: RecordView) -> Iterable[int]:
@@ -390,40 +393,3 @@ RECORDS = FieldTable(FIELDS, {
     "header": header_field,
 })  # fmt: skip
 """The fields of conditions about a record."""
-NO_SPAN: Span = (-1,) * 9
-
-
-class RecordCondition:
-    """Condition about one record, compiled from one text. `decoder`: reads values with a schema. Raises FilterError for
-    a wrong text. Equal conditions have equal trees."""
-
-    def __init__(self, text: str, form: Format = "auto", decoder: Decoder | None = None) -> None:
-        self.tree, self.form, self.decoder = parse(text, RECORDS), form, decoder
-        self.looks = Looks(MOST_LOOKS, UnreadableRecord)
-        self.holds = predicate(self.tree, self.looks, RECORDS)
-
-    def __str__(self) -> str:
-        return written(self.tree, RECORDS)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RecordCondition) and (self.tree, self.form) == (other.tree, other.form)
-
-    def __hash__(self) -> int:
-        return hash((self.tree, self.form))
-
-    def matches(self, spans: EntrySpans, span: Span, now: float = 0) -> bool:
-        """Return True if the record matches. `now`: Unix time in ms. Raises UnreadableRecord."""
-        return self.test(spans, now)(span)
-
-    def test(self, spans: EntrySpans, now: float = 0, decoder: Decoder | None = None) -> Callable[[Span], bool]:
-        """Return the test of the records of one entry. `now`: Unix time in ms. `decoder`: instead of the condition's
-        own. The test raises UnreadableRecord, and what the decoder raises."""
-        looks, holds = self.looks, self.holds
-        view = RecordView(spans, NO_SPAN, self.form, now, decoder or self.decoder)
-
-        def test(span: Span) -> bool:
-            looks.left = MOST_LOOKS
-            view.span, view._value = span, False
-            return holds(view)
-
-        return test

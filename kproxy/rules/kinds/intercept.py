@@ -11,7 +11,7 @@ from pydantic_core import core_schema
 from kproxy.base.errors import FilterError
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, FrameDepth, HeldError, Hold
-from kproxy.rules.filter.fields import BY_NAME, RESULT
+from kproxy.rules.filter.exchange_fields import BY_NAME, RESULT
 from kproxy.rules.filter.parse import All, And, FieldTest, FilterNode, Not, Or, parse
 from kproxy.rules.kinds.base.access import can_say
 from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, SelectingRule

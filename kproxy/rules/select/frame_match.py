@@ -19,8 +19,8 @@ from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import FETCH, PRODUCE, SHARE_FETCH
 from kproxy.protocol.table.shapes import Shape, shape
 from kproxy.rules.entity import Entity
+from kproxy.rules.filter.evaluate import RecordCondition
 from kproxy.rules.filter.parse import All
-from kproxy.rules.filter.record_fields import RecordCondition
 from kproxy.rules.values.model import found, unknown
 from kproxy.rules.values.patterns import Test
 from kproxy.rules.values.quantities import OffsetRanges, Ranges, read_by

@@ -17,7 +17,7 @@ from kproxy.record.captures.reader import read
 from kproxy.record.captures.redact import Pseudonyms, Redaction, RedactionCounts, redact_records
 from kproxy.record.exchange import Form, ObservedExchange
 from kproxy.record.observer.records import records_of
-from tests.support.exchange_factory import conversation, exchange, orders, write_capture
+from tests.support.exchange_factory import conversation, exchange, orders, record_of, write_capture
 
 pytestmark = [pytest.mark.process, pytest.mark.tools("tshark")]
 SECRET = b"s3cr3t"
@@ -120,7 +120,7 @@ def test_produce_requests(version: int) -> None:
     before, after = decode_request(seen.request.data), decode_request(made.request.data)
     old, new = (message.body["topic_data"][0].pop("partition_data") for message in (before, after))
     assert (before, [one["index"] for one in old]) == (after, [one["index"] for one in new])
-    assert [one.record for one in records_of(made)] == [blanked(record) for record in WRITTEN]
+    assert [record_of(one) for one in records_of(made)] == [blanked(record) for record in WRITTEN]
 
 
 def test_a_frame_with_compressed_batches_becomes_shorter() -> None:
@@ -224,8 +224,8 @@ def test_a_redacted_capture_reads_as_before(tmp_path: Path) -> None:
     ]
 
     assert facts[0] == facts[1]
-    assert [one.record for seen in read(target) for one in records_of(seen)] == [
-        blanked(one.record) for seen in read(source) for one in records_of(seen)
+    assert [record_of(one) for seen in read(target) for one in records_of(seen)] == [
+        blanked(record_of(one)) for seen in read(source) for one in records_of(seen)
     ]
     for text in (b"order 1", b"user-2", b"etl", b"alice", b"kafka-1"):
         assert text in source.read_bytes() or text == b"order 1"

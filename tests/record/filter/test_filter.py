@@ -13,7 +13,7 @@ from kproxy.record.audit.request_event import request_event
 from kproxy.record.exchange import Depth, Form, ObservedExchange
 from kproxy.record.filters import READ_AT_ONCE, EventView, ExchangeView, Filter
 from kproxy.record.observer.records import LIVE, OF_FILES, NotKept, records_of
-from kproxy.rules.filter.fields import COLUMNS_AT_ONCE, FIELDS
+from kproxy.rules.filter.exchange_fields import COLUMNS_AT_ONCE, FIELDS
 from tests.support.exchange_factory import Somebody, exchange, orders
 from tests.support.frames import produce_body
 from tests.support.line_count import LineCount
@@ -154,12 +154,24 @@ def test_the_event_is_made_once() -> None:
         ("~key ^user-1$", True), ("~key user-2", False), ("~val timeout", True), ("~val ^never", False),
         ('~h "^trace=abc$"', True), ("~h other", False), ("~keyless", True), ("~tomb", True),
         ("~key user ~t orders", True), ("~key user ~k fetch", False),
+        ("headers == 1", True), ("header.trace == abc", True), ("header.trace != abc", False), ("age < 1h", True),
+        ("timestamp < 1970-01-02", True), ("record_size == 9", True), ("structured", True), ("value.c == DE", True),
+        ("value.c == DE and key.id == 1", False), ("value.c == FR and key.id == 1", True), ("value.c == NL", False),
+        ("value.c == FR and not header.trace", True), ("value.c == DE and not header.trace", False),
+        ("not header.trace", False), ("not value.c == NL", True), ("value.c != NL and value.c != BE", True),
+        ("(value.c == DE or value.c == NL) and not key.id", True), ("value.c == DE and (~t bills or ~t orders)", True),
+        ("schema or schema_id == 1 or subject == a", False),
     ],
 )  # fmt: skip
 def test_what_is_in_records(text: str, expected: bool) -> None:
-    """Keys, values and headers as text; a record without a key, and one without a value."""
+    """Keys, values and headers as text and as JSON; conditions joined by `and` hold for one record."""
     seen = produced(
-        Record(0, 0, b"user-1", None), Record(1, 0, None, b"a timeout"), Record(2, 0, b"k", b"v", (("trace", b"abc"),))
+        Record(0, 0, b"user-1", None),
+        Record(1, 0, None, b"a timeout"),
+        Record(2, 0, b"k", b"v", (("trace", b"abc"),)),
+        Record(3, 0, b'{"id": 1}', b'{"c": "FR"}'),
+        Record(4, 0, b"d", b'{"c": "DE"}', (("trace", b"x"),)),
+        Record(5, 0, b"", b'{"c": "D'),
     )
 
     assert judged(text, seen) is expected
@@ -221,7 +233,7 @@ def test_every_field_is_tried() -> None:
     marks = test_a_filter_that_holds.pytestmark + test_what_is_in_records.pytestmark  # type: ignore[attr-defined]
     tried = {claim.field for mark in marks for text, _ in mark.args[1] for claim in Filter(text).claims()}
 
-    assert tried == {field.name for field in FIELDS}
+    assert tried - {"key.id", "header.trace", "value.c"} == {field.name for field in FIELDS}
 
 
 def test_columns_that_need_no_frame_are_those_that_views_read_in_place() -> None:
@@ -254,8 +266,8 @@ def test_records_are_read_once_however_many_claims_ask() -> None:
     seen = exchange("Produce", 8, {"acks": 1, "topic_data": [{"name": "t", "partition_data": [
         {"index": 0, "records": orders(50)}]}]}, {"responses": []})  # fmt: skip
     view = ExchangeView(seen, lambda one: {})
-    first = [one.record.key for one in view.records()]
-    assert [one.record.key for one in view.records()] == first
+    first = [one.spans.key(one.span) for one in view.records()]
+    assert [one.spans.key(one.span) for one in view.records()] == first
     assert len(first) == 50
     assert next(iter(view.records())) is next(iter(view.records()))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kproxy.base.errors import FilterError
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table import schema
-from kproxy.rules.filter.fields import BY_SHORT, FIELDS
+from kproxy.rules.filter.exchange_fields import BY_SHORT, FIELDS
 from kproxy.rules.filter.kinds import ADDRESS, API, ERROR, FLAG, TIME, ChoiceKind, NumberKind
 from kproxy.rules.filter.parse import All, And, FieldTest, FilterNode, Not, Or, parse, written
 

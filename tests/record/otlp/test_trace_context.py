@@ -74,19 +74,19 @@ def test_b3(text: str, context: TraceContext | None) -> None:
 
 def test_headers() -> None:
     """The last of a name counts, traceparent before b3, and what is no context hides none."""
-    b3: Any = ("b3", f"{TRACE}-{'1' * 16}-1".encode())
+    b3: Any = (b"b3", f"{TRACE}-{'1' * 16}-1".encode())
 
-    assert context_in([b3, ("traceparent", GOOD.encode())]) == SAMPLED
-    assert context_in([("traceparent", b"junk"), b3]) == TraceContext(TRACE, "1" * 16, True)
-    assert context_in([("traceparent", GOOD.encode()), ("traceparent", b"junk")]) is None
-    assert context_in([("traceparent", None), ("TRACEPARENT", GOOD.encode()), ("\udc80", b"")]) is None
+    assert context_in([b3, (b"traceparent", GOOD.encode())]) == SAMPLED
+    assert context_in([(b"traceparent", b"junk"), b3]) == TraceContext(TRACE, "1" * 16, True)
+    assert context_in([(b"traceparent", GOOD.encode()), (b"traceparent", b"junk")]) is None
+    assert context_in([(b"traceparent", None), (b"TRACEPARENT", GOOD.encode()), (b"\x80", b"")]) is None
 
 
 def test_trace_context_in_a_long_header_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
     monkeypatch.setattr(trace_sink, "parse_traceparent", lambda value: parsed.append(len(value)))
     monkeypatch.setattr(trace_sink, "parse_b3", lambda value: parsed.append(len(value)))
-    assert context_in([("traceparent", b"0" * (1 << 20)), ("b3", b"a" * (MAX_HEADER_LENGTH + 1))]) is None
+    assert context_in([(b"traceparent", b"0" * (1 << 20)), (b"b3", b"a" * (MAX_HEADER_LENGTH + 1))]) is None
     assert parsed == [0, 0]
 
 

@@ -20,7 +20,8 @@ from kproxy.rules.bodies import partitions_of_answer
 from kproxy.rules.content.edits import RECORDS, RecordBudget, is_control, whole_entries
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.filter.record_fields import Decoder, RecordCondition, UnreadableRecord
+from kproxy.rules.filter.evaluate import RecordCondition
+from kproxy.rules.filter.record_fields import Decoder, UnreadableRecord
 
 from .rule import LIMITING, LiveRule
 

@@ -20,7 +20,7 @@ from kproxy.protocol.table.shapes import Level, shape
 from kproxy.rules.content.edits import RecordBudget
 from kproxy.rules.entity import KEY_TYPES, Entity, entities
 from kproxy.rules.exchange import ConnectionView, Exchange, Facts
-from kproxy.rules.filter.record_fields import RecordCondition
+from kproxy.rules.filter.evaluate import RecordCondition
 from kproxy.rules.kinds.base.record_selector import any_record
 from kproxy.rules.kinds.base.rule import Rule
 from kproxy.rules.select.frame_match import OF_ENTITY, WITH_RECORDS, FrameMatch, carries

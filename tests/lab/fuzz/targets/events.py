@@ -19,7 +19,7 @@ from kproxy.cli.stats import ExchangeTally
 from kproxy.cli.tail import Rows
 from kproxy.record.events.schema import BY_NAME, REQUEST_EVENT
 from kproxy.record.filters import EventView, Filter
-from kproxy.rules.filter.fields import BY_NAME as FIELDS
+from kproxy.rules.filter.exchange_fields import BY_NAME as FIELDS
 from tests.lab.fuzz.feed import Feed
 from tests.lab.fuzz.targets.captures import path_of
 
