@@ -56,6 +56,7 @@ def seen(proxy: Proxy) -> dict[str, Any]:
     }
 
 
+@pytest.mark.deep
 def test_it_has_the_same_signals_files_and_folder(forks: Forks, monkeypatch: pytest.MonkeyPatch) -> None:
     """And ends with the same code, and the same lines."""
     found = []

@@ -99,6 +99,7 @@ async def test_edit_of_a_long_held_frame_yields(
     await is_short(resume, unit, again)
 
 
+@pytest.mark.deep
 @IN_BOTH_UNITS
 async def test_answer_to_a_long_held_frame_yields(held: Held, unit: Unit) -> None:
     data = wide()

@@ -288,6 +288,7 @@ def blocked(proxy: Any) -> bool:
     return proxy.get("/readyz")[0] != 200
 
 
+@pytest.mark.deep
 def test_a_start_that_fails_is_no_unclean_end(tmp_path: Path) -> None:
     """The admin port is taken: kproxy says so and ends, and leaves nothing behind for the next start to recover."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -151,6 +151,7 @@ def test_topics_that_a_broker_denies_are_told(captured: Callable[..., Any]) -> N
     ]
 
 
+@pytest.mark.deep
 def test_broker_that_never_answers_leaves_the_capture_whole(captured: Callable[..., Any]) -> None:
     """Its start and its end wait for a bounded time."""
     capture, seen, _ = captured(["orders"], silence)

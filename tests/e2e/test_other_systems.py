@@ -100,6 +100,7 @@ def test_a_suite_with_the_plugin(system: str, tmp_path: Path, monkeypatch: pytes
     assert "2 passed" in done.stdout
 
 
+@pytest.mark.deep
 def test_the_demo(system: str) -> None:
     """It starts `kproxy run` as a process, moves records through it, and finds its figures right."""
     done = run(*KPROXY, "demo", "--records", "100")

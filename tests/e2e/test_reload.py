@@ -130,6 +130,7 @@ def test_files_of_a_folder_come_and_go(start: Callable[..., Any], tmp_path: Path
     until(lambda: api(proxy)("GET", "/api/rules")["rules"] == [])
 
 
+@pytest.mark.deep
 def test_a_file_that_is_gone_leaves_its_rules_in_force(start: Callable[..., Any], tmp_path: Path) -> None:
     """It was named, so it is missed; for a moment it may be away without a word."""
     file = tmp_path / "r.yaml"

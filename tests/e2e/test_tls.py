@@ -236,6 +236,7 @@ def test_brokers_that_cannot_be_trusted(
         assert len(beside.brokers()) == 1
 
 
+@pytest.mark.deep
 def test_a_broker_that_does_not_shake_hands(
     fake: Callable[..., Any], kproxy_process: Callable[..., Any], good: Authority, server: Path
 ) -> None:

@@ -85,6 +85,7 @@ def test_what_clients_are_told_is_what_is_shown(
     assert shown["host"][1].startswith("127.0.0.2:")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("workers", [1, 2])
 def test_brokers_own_addresses_are_shown_where_clients_see_them(
     fake: Callable[..., Any], kproxy_process: Callable[..., Any], workers: int

@@ -107,6 +107,7 @@ def test_a_frame_that_ignores_it_closes(kafka: Kafka, kproxy_process: Proxies) -
     assert 'Fetch 3: the rule \\"older brokers\\" allows 4-11' in proxy.logs(1000)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("release", ["2.8", "3.9"] if EVERYTHING else ["2.8"])
 def test_java_clients_live_with_an_older_broker(
     kafka: Kafka, kproxy_process: Proxies, java: JavaProgram, release: str
@@ -136,7 +137,6 @@ def test_java_clients_live_with_an_older_broker(
     assert all(have[names[api]][0] <= version <= have[names[api]][1] for api, version in seen if api != "ApiVersions")
 
 
-@pytest.mark.deep
 @pytest.mark.parametrize("release", ["0.11.0", "1.1", "2.4"] if EVERYTHING else ["0.11.0", "2.4"])
 def test_librdkafka_lives_with_an_older_broker(kafka: Kafka, kproxy_process: Proxies, release: str) -> None:
     """Records go in and come out, and nothing is stopped."""

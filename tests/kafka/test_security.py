@@ -214,6 +214,7 @@ def test_a_wrong_password_is_the_brokers_answer(
         java("admin", config=java_sasl(proxy.bootstrap, "wrong"), steps=[["list"]])
 
 
+@pytest.mark.deep
 def test_acls_are_about_the_clients_names(secure_kafka: Kafka, kproxy_process: Proxies, java: JavaProgram) -> None:
     """An ACL on a client-side name, exact or by prefix, guards the broker's topic, and is shown as it was given."""
     direct = {"bootstrap.servers": secure_kafka.bootstrap()}

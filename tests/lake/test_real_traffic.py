@@ -25,6 +25,7 @@ from kproxy.lake.lake import Lake
 from kproxy.lake.spark import Run
 from kproxy.testing.process import free_port
 
+pytestmark = pytest.mark.deep
 RULES = [
     {"name": "names", "kind": "rename_topic", "topics": {"audit-orders": "prod.audit-orders"}},
     {"name": "refused", "kind": "error", "match": {"api": "Produce", "topic": "audit-orders", "client_id": "unlucky"},

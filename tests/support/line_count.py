@@ -14,10 +14,27 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
-from types import FrameType
+from types import CellType, FrameType
 from typing import Any, Self
 
 from kproxy.base import cooperative
+
+
+def line_tracer() -> tuple[Callable[[FrameType, str, Any], Any], CellType]:
+    """Return a trace function, and the cell with the number of lines that it counted.
+
+    A function with a cell takes half the time of a method with an attribute.
+    """
+    lines = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal lines
+        if event == "line":
+            lines += 1
+        return trace
+
+    cells = dict(zip(trace.__code__.co_freevars, trace.__closure__ or (), strict=True))
+    return trace, cells["lines"]
 
 
 class LineCount:
@@ -29,22 +46,24 @@ class LineCount:
 
     def __init__(self, *, fine: bool = False, trace: bool = False) -> None:
         self.fine, self.with_stack = fine, trace
-        self.total = self.longest = self.last = self.looks = 0
+        self.longest = self.last = self.looks = 0
         self.where = ""
+        self.trace, self._lines = line_tracer()
 
-    def trace(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line":
-            self.total += 1
-        return self.trace
+    @property
+    def total(self) -> int:
+        lines: int = self._lines.cell_contents
+        return lines
 
     def look(self) -> None:
         """End a stretch at a place where other connections may run."""
         self.looks += 1
-        if self.total - self.last > self.longest:
-            self.longest = self.total - self.last
+        lines = self._lines.cell_contents  # read without a call, which would count
+        if lines - self.last > self.longest:
+            self.longest = lines - self.last
             if self.with_stack:
                 self.where = "".join(traceback.format_stack(limit=14)[:-1])
-        self.last = self.total
+        self.last = lines
 
     def apart(self, work: Callable[[], Any]) -> Any:
         """Do work that a proxy does in a thread. Its lines are not counted."""

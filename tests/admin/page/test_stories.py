@@ -136,6 +136,7 @@ def test_what_kproxy_answered_is_told(shop: Shop, open_page: OpenPage) -> None:
     assert "it binds connections when they open" in text
 
 
+@pytest.mark.deep
 def test_a_connection_is_followed_by_one_key(shop: Shop, open_page: OpenPage) -> None:
     """N3: every exchange of it in order, and its lanes."""
     page = open_page(shop.url)
@@ -188,6 +189,7 @@ def guarded(cluster: MockCluster, tmp_path: Path) -> Iterator[Shop]:
         yield Shop(proxy, f"http://{admin}/view/")
 
 
+@pytest.mark.deep
 def test_who_may_only_look_changes_nothing_and_sees_no_records(guarded: Shop, open_page: OpenPage) -> None:
     """U2, U3: nothing to change with is on the page, and the proxy refuses it all the same; keys, values and headers
     are in neither tree, bytes nor records."""
@@ -211,6 +213,7 @@ def test_who_may_only_look_changes_nothing_and_sees_no_records(guarded: Shop, op
     assert "63 75 73 74" not in bytes_shown and "customer" not in page.locator("main").inner_text()
 
 
+@pytest.mark.deep
 def test_a_proxy_that_was_restarted_is_taken_up(cluster: MockCluster, open_page: OpenPage) -> None:
     """The page says that rows are missing, and goes on by itself; the rows before stay."""
     proxy = Proxy(cluster.bootstrap, rules=[RENAME])
@@ -280,6 +283,7 @@ def test_what_nobody_lets_go_goes_on_by_itself(shop: Shop, open_page: OpenPage) 
     expect(page.locator(".timing")).to_contain_text("rules held it (hold a moment)")
 
 
+@pytest.mark.deep
 def test_a_capture_of_tcpdump_is_looked_into(shop: Shop, open_page: OpenPage, tmp_path: Path) -> None:
     """N4: dropped on the page; its lost place is named, and its exchanges have fields and bytes."""
     sent = written(tmp_path / "own.pcapng", [produce(number, size=5000, at=1000.0 + number) for number in range(1, 9)])
