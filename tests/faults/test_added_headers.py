@@ -46,7 +46,7 @@ def read(bootstrap: str, topic: str, count: int, isolation: str = "read_committe
     while len(found) < count and time.monotonic() < limit:
         for one in consumer.consume(count, 0.5):
             assert one.error() is None, one.error()
-            found.append(((one.value() or b"").decode().split(" ")[0], dict(one.headers() or ())))  # type: ignore[arg-type]
+            found.append(((one.value() or b"").decode().split(" ")[0], dict(one.headers() or ())))
     consumer.close()
     return found
 
