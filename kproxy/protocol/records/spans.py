@@ -392,14 +392,20 @@ class EntrySpans:
             kept += 1
         kept += 1
         before, first = read_varint(buffer, value_end - shift)
-        count_bytes = write_varint(before + count)
-        body = b"".join((buffer[kept : value_end - shift], count_bytes, buffer[first : end - shift], headers))
-        length = write_varint(len(body))
-        start = self.add(length + body)
-        moved = start + len(length) - kept - shift
+        added, count_bytes = self.added, write_varint(before + count)
+        size = value_end - shift - kept + len(count_bytes) + end - shift - first + len(headers)
+        start = self.gap + len(added)
+        added += write_varint(size)
+        moved = self.gap + len(added) - kept - shift
+        added += buffer[kept : value_end - shift]
+        added += count_bytes
+        added += buffer[first : end - shift]
+        added += headers
+        if len(added) > self.most_output:
+            raise self.too_long()
         return (
             start, number, delta, fields + moved, key + moved if key >= 0 else -1, key_end + moved,
-            value + moved if value >= 0 else -1, value_end + moved, start + len(length) + len(body),
+            value + moved if value >= 0 else -1, value_end + moved, self.gap + len(added),
         )  # fmt: skip
 
     def add(self, record: bytes) -> int:

@@ -15,7 +15,7 @@ from tests.lab.bench.latency_phase import PARTS
 from tests.lab.bench.latency_phase import case_name as latency
 from tests.lab.bench.rows import Rows
 from tests.lab.bench.rules_phase import CASE as RULES
-from tests.lab.bench.rules_phase import DECODED, FILTERED, NONE, RECORDS_CASE, REWRITTEN, SIZES, SPANS
+from tests.lab.bench.rules_phase import DECODED, FILTERED, HEADED, NONE, RECORDS_CASE, REHEADED, REWRITTEN, SIZES, SPANS
 from tests.lab.bench.start_phase import AT_ONCE, CONNECTIONS, MEMORY, START, STORM
 from tests.lab.bench.targets import BEFORE, TARGETS, with_before
 from tests.lab.bench.tls_phase import CASES as TLS_CASES
@@ -81,7 +81,11 @@ def rules(rows: Rows) -> list[str]:
 
 def records(rows: Rows) -> list[str]:
     """CPU per record of an uncompressed batch, and its share of the same work on decoded records."""
-    pairs = [(SPANS, DECODED), *((FILTERED.format(name), REWRITTEN.format(name)) for name in SIZES)]
+    pairs = [
+        (SPANS, DECODED),
+        *((FILTERED.format(name), REWRITTEN.format(name)) for name in SIZES),
+        *((HEADED.format(name), REHEADED.format(name)) for name in SIZES),
+    ]
     lines = [
         (name, f"{rows.median(RECORDS_CASE, name, 'us'):.2f}", f"{rows.ratio(RECORDS_CASE, name, by, 'us'):.2f}")
         for name, by in pairs

@@ -11,12 +11,21 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from kproxy.protocol import Message
 from kproxy.protocol.records import Batch, Record, decode, encode_batch, entries, rewrite
 from kproxy.protocol.records.spans import OFFSET_DELTA, EntrySpans, Span
+from kproxy.protocol.table import schema
+from kproxy.protocol.table.api_keys import FETCH
+from kproxy.rules.bodies import PartitionBody
+from kproxy.rules.content.edits import MessageEdits, RecordBudget
 from kproxy.rules.document.read import parse_rules
+from kproxy.rules.entity import Entity
+from kproxy.rules.exchange import Exchange as RuleExchange
 from kproxy.rules.exchange import Facts
+from kproxy.rules.kinds.base.records_rule import RecordChanges
 from kproxy.rules.rule_set import RuleSet
 from kproxy.session.commands import Send
 from kproxy.session.plan import ConnectionSettings, Plan
@@ -105,7 +114,9 @@ class Exchange:
 RECORDS_CASE = "rules: a record of a batch"
 SPANS, DECODED = "spans of 100 B", "decoded, 100 B"
 FILTERED, REWRITTEN = "every other record, by spans, {}", "every other record, decoded, {}"
+HEADED, REHEADED = "add_header, {}", "a header more, decoded, {}"
 SIZES = {"100 B": 100, "1 kB": 1000}
+FETCH_VERSION = 12
 COUNT = 1000
 """Records of the batch."""
 
@@ -129,6 +140,10 @@ def record_work() -> dict[str, Callable[[], object]]:
     def rewritten(batch: Batch) -> object:
         return rewrite(batch, [record for record in decode(batch, stored=True) if record.offset & 1])
 
+    def reheaded(batch: Batch) -> object:
+        added = (("x-client", b"bench"),)
+        return rewrite(batch, [replace(record, headers=added) for record in decode(batch, stored=True)])
+
     found: dict[str, Callable[[], object]] = {
         DECODED: lambda: sum(1 for _ in decode(batches["100 B"])),
         SPANS: lambda: sum(1 for _ in EntrySpans(batches["100 B"])),
@@ -136,7 +151,29 @@ def record_work() -> dict[str, Callable[[], object]]:
     for name, batch in batches.items():
         found[REWRITTEN.format(name)] = lambda batch=batch: rewritten(batch)
         found[FILTERED.format(name)] = lambda batch=batch: filtered(batch)
+        found[REHEADED.format(name)] = lambda batch=batch: reheaded(batch)
+        found[HEADED.format(name)] = header_work(batch)
     return found
+
+
+def header_work(batch: Batch) -> Callable[[], object]:
+    """Return the work of an `add_header` rule on a partition with this batch."""
+    rule = {"name": "h", "kind": "add_header", "at": "fetch", "headers": {"x-client": "{client_id}"}}
+    talk = Exchange([rule])
+    effect = talk.rules.live[0].effect
+    assert isinstance(effect, RecordChanges)
+    exchange = RuleExchange(talk.session.engine.view, schema.load(FETCH), FETCH_VERSION, 1, "bench", 100, 0.0)
+
+    def work() -> object:
+        body = {"partition_index": 0, "records": batch.raw}
+        topic = {"topic": "t", "partitions": [body]}
+        edits = MessageEdits(Message(exchange.api, FETCH_VERSION, {}, {"responses": [topic]}))
+        place = PartitionBody(Entity("t", None, 0), body)
+        effect.change(exchange, edits.field(body), place, RecordBudget(), 0.0)
+        edits.flush()
+        return body
+
+    return work
 
 
 def measure_records(rows: Rows, *, rounds: int, times: int) -> None:

@@ -264,7 +264,7 @@ def test_the_cost_of_rules_is_shown_beside_an_exchange_without_any() -> None:
     sets = phase.rule_sets()
     lines = report.rules(rows)
     assert len(lines) == len(sets) + 3
-    assert len(report.records(rows)) == 3 + len(phase.SIZES) + 1
+    assert len(report.records(rows)) == 3 + 2 * len(phase.SIZES) + 1
     for name in sets:
         exchange = phase.Exchange(sets[name])
         exchange.run(4)
