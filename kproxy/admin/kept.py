@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kproxy.record.captures.captured_connection import CapturedConnection
     from kproxy.record.captures.writer import CaptureEndpoint, ToWallTime
     from kproxy.record.live_view.reading import OpenedCapture
+    from kproxy.rules.content.schemas import SchemaCache
     from kproxy.runtime.connection_view import ConnectionInfo
 
 READERS = trio.CapacityLimiter(2)  # Details of exchanges are read in at most two threads
@@ -60,7 +61,10 @@ class ExchangeReader:
     """Reads the details of exchanges, live or from a capture, for users of the view.
 
     `records`: users' records may be shown. `source`: id of the source. `process`: first part of the ids of exchanges.
+    `find_cache`: returns the schemas of a cluster's registry.
     """
+
+    find_cache: Callable[[str | None], SchemaCache | None] = staticmethod(lambda cluster: None)
 
     def __init__(self, records: bool, wall: ToWallTime, source: str = "live", process: int = 0) -> None:
         self.records, self.wall, self.source, self.process = records, wall, source, process
@@ -87,8 +91,9 @@ class ExchangeReader:
             kept.seen.forget_bodies()
             shown = detail_of(
                 exchange_id(self.process, number), event, kept.seen, kept.behind,
-                source=self.source, first=first, records=self.records, again_of=kept.again_of,
+                source=self.source, first=first, records=self.records, cache=self.find_cache(kept.seen.who.cluster),
             )  # fmt: skip
+            shown["again_of"] = kept.again_of or None
             yield_now()
             return encode(shown).decode()
 

@@ -2,7 +2,7 @@
 
 {"listening": "api == Produce"}: the filter in its long form; exchanges are complete from here on
 
-{"request": {…}}: the data of a request event
+{"request": {…}}: the data of a request event; with `body=true` also the messages, as `request` and `response`
 
 {"dropped": 12, "apis": {"Fetch": 12}}: exchanges dropped because the client reads too slowly
 
@@ -17,7 +17,7 @@ are included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,18 +26,25 @@ from pydantic import Field
 from starlette.responses import Response
 from starlette.types import Send
 
+from kproxy.base.cooperative import LONG, free_after
 from kproxy.base.errors import FilterError
 from kproxy.record.audit.request_event import request_event, wall_clock, whole_event
-from kproxy.record.fanout import Fanout, TailSink
+from kproxy.record.exchange import Depth, ObservedExchange
+from kproxy.record.fanout import TailSink
 from kproxy.record.filters import Filter
 from kproxy.record.live_view.config import ViewConfig
+from kproxy.record.live_view.messages import messages_of
+from kproxy.runtime.io.scheduler import in_a_turn
 
+from .kept import VIEW_NETWORK
 from .models import Query, Shown
 from .operation import Operation, OperationCall
 from .problem import Problem
 from .responses import MemberStream, check_listeners
 
 if TYPE_CHECKING:
+    from kproxy.runtime.server import Server
+
     from .backend import Backend
     from .worker_api import Member
 
@@ -45,6 +52,7 @@ NDJSON = "application/x-ndjson"
 ALIVE = 10.0
 """Seconds between empty lines: less than a client's patience, so that both ends notice when the other is gone."""
 AT_ONCE = 100  # events that are encoded before other tasks run: some milliseconds
+FEW_BODIES = 8  # exchanges of one part with their messages: each may have some MB
 
 _encode = msgspec.json.Encoder().encode
 
@@ -53,6 +61,7 @@ class TailQuery(Query):
     """Filter of a tail."""
 
     filter: str = Field(default="", description="in the filter language, such as `~k produce ~t orders`; empty: all")
+    body: bool = Field(default=False, description="add request and response with all fields and decoded records")
 
 
 class TailShown(Shown):
@@ -70,14 +79,14 @@ class Tail(MemberStream):
 
     name = "tail"
 
-    def __init__(self, backend: Backend, text: str, wanted: Filter) -> None:
-        self.text = text
+    def __init__(self, backend: Backend, query: TailQuery, wanted: Filter) -> None:
+        self.query = query
         self.into, self.lines = trio.open_memory_channel[bytes](0)
         self.dropped: dict[TailLines, int] = {}
         super().__init__(backend, wanted, NDJSON)
 
     def source_of(self, member: Member) -> TailLines:
-        return member.tail(self.text)
+        return member.tail(self.query.filter, self.query.body)
 
     async def take(self, member: Member, source: TailLines, part: Lines) -> None:
         self.dropped[source] = part.dropped
@@ -99,9 +108,9 @@ class Tail(MemberStream):
 
     def goes_on(self, before: ViewConfig, after: ViewConfig) -> bool:
         """Return False if the filter needs records and the config no longer allows them."""
-        over = self.wanted.needs_records and not after.records
+        over = (self.wanted.needs_records or self.query.body) and not after.records
         if over:
-            self.why = "stream ends, its filter asks about records, and the config lets nobody see them"
+            self.why = "stream ends, as it needs records, and the config has `view: {records: false}`"
         return not over
 
 
@@ -113,8 +122,10 @@ async def write(send: Send, lines: bytes) -> None:
 async def tail(backend: Backend, call: OperationCall) -> Response:
     """Raises Problem for an invalid filter, and if too many clients listen."""
     wanted = filter_of_query(backend, call)
+    if call.query.body and not backend.view.records:
+        raise Problem(422, "invalid_query", "body: it has records, and the config has `view: {records: false}`")
     check_listeners(backend)
-    return Tail(backend, call.query.filter, wanted)
+    return Tail(backend, call.query, wanted)
 
 
 def filter_of_query(backend: Backend, call: OperationCall) -> Filter:
@@ -148,13 +159,13 @@ class Lines(msgspec.Struct, frozen=True):
 class TailLines:
     """Lines of this process for one listener, between `begin` and `end`."""
 
-    def __init__(self, fanout: Fanout, notify: Callable[[trio.Event], None], wanted: Filter) -> None:
-        self.fanout, self.notify = fanout, notify
+    def __init__(self, server: Server, wanted: Filter, body: bool) -> None:
+        self.server, self.fanout, self.body = server, server.taps.fanout, body
         self.something = trio.Event()
-        self.sink = TailSink(wanted, whole_event, self.wake)
+        self.sink = TailSink(wanted, whole_event, self.wake, least=Depth.FULL if body else Depth.SKETCH)
 
     def wake(self) -> None:
-        self.notify(self.something)
+        self.server.reactor.notify(self.something)
 
     async def begin(self) -> None:
         """Add the sink: later exchanges are complete."""
@@ -169,13 +180,21 @@ class TailLines:
             with trio.move_on_after(ALIVE):
                 await self.something.wait()
         self.something = trio.Event()
-        lines: list[Mapping[str, Any]] = [
-            {"request": request_event(seen, wall_clock())} for seen in self.sink.drain(AT_ONCE)
-        ]
+        lines: list[Mapping[str, Any]] = []
+        for seen in self.sink.drain(FEW_BODIES if self.body else AT_ONCE):
+            data = request_event(seen, wall_clock())
+            lines.append({"request": {**data, **await self.messages(seen)} if self.body else data})
         if missed := self.sink.missed():
             lines += [{"dropped": missed.dropped, "apis": missed.apis}] if missed.dropped else []
             lines += [{"unknown": missed.unknown, "why": missed.why}] if missed.unknown else []
         return Lines(b"".join(map(line, lines)), self.sink.dropped)
+
+    async def messages(self, seen: ObservedExchange) -> dict[str, Any]:
+        """Return the messages of an exchange. They are decoded like the work of a client: batches may be large."""
+        cache = self.server.schemas(seen.who.cluster)
+        return await in_a_turn(
+            self.server.reactor, VIEW_NETWORK, lambda: free_after(LONG, lambda: messages_of(seen, cache))
+        )
 
 
 def line(content: Mapping[str, Any]) -> bytes:

@@ -156,9 +156,9 @@ class Member:
         )
 
     @remote()
-    def tail(self, text: str) -> TailLines:
-        """Return the lines of exchanges that match a filter, for one listener."""
-        return TailLines(self.server.taps.fanout, self.server.reactor.notify, Filter(text))
+    def tail(self, text: str, body: bool) -> TailLines:
+        """Return the lines of exchanges that match a filter, for one listener; with their messages if `body`."""
+        return TailLines(self.server, Filter(text), body)
 
     @remote(PATIENCE)
     async def rehearse(self, text: str) -> MatchesShown:
@@ -185,6 +185,7 @@ class Member:
             self._kept = KeptExchanges(
                 self.view_terms.make_watch(), self.view_terms.config.records, self.server.reactor
             )
+            self._kept.find_cache = self.server.schemas
         return self._kept
 
     @remote()

@@ -6,7 +6,7 @@ The tree has the hex of each field before its value. For long values, only the f
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
@@ -27,11 +27,15 @@ from kproxy.protocol.table.schema import Api, load, paths
 from kproxy.record.captures.reader import MOST_FRAME
 from kproxy.record.exchange import Form, Frame, ObservedExchange
 from kproxy.record.filters import ExchangeView, Filter
+from kproxy.record.live_view.frame_steps import ShownRecords
 from kproxy.record.observer.credentials import SECRET_KINDS
 from kproxy.record.observer.records import MOST_BYTES, NotKept, RecordsField, record_fields
+from kproxy.rules.content.schemas import SchemaCache
+from kproxy.rules.filter.record_fields import Part
 
 from .decode import Row, as_json, is_utf8, rows, shown
 from .filters import is_file, make_filter
+from .registries import FileRegistries
 from .tail import milliseconds
 
 
@@ -41,21 +45,26 @@ from .tail import milliseconds
 @click.option("-n", "--number", type=click.IntRange(min=1), default=1, help="Number of exchanges (default: 1).")
 @click.option("--records", type=click.IntRange(min=0), default=20, help="Records shown of a partition (default 20).")
 @click.option("--most", type=click.IntRange(min=1), default=MOST_FRAME, help="Bytes kept of a frame (default 1 MiB).")
+@click.option("--config", metavar="FILE", help="Config document with the schema registries that decode records.")
 @output_option("tree", "json")
-def command(*, file: str, which: tuple[str, ...], number: int, records: int, most: int, output: str) -> None:
+def command(
+    *, file: str, which: tuple[str, ...], number: int, records: int, most: int, config: str | None, output: str
+) -> None:
     """Print one exchange of FILE with all its fields: the one with this number, counted from 1, or the first that
     matches FILTER."""
     if not is_file(file):
         raise click.UsageError(f"file not found: {file}")
     first, wanted = selection(which)
     trouble, left = Trouble(), number
+    registries = FileRegistries(config)
     with closing(chosen(file, first, wanted, trouble, most)) as found:
         for place, view in found:
-            show(place, view, output, records)
+            show(place, view, output, records, registries)
             left -= 1
             if not left:
                 break
     unjudged(wanted.unknown, wanted.why)
+    registries.tell()
     if left == number:
         tell(trouble)
         asked = f"number {first}" if first > 1 else "exchange" if not wanted else f"exchange that fits {wanted}"
@@ -79,13 +88,13 @@ def chosen(file: str, first: int, wanted: Filter, trouble: Trouble, most: int) -
             yield place, view
 
 
-def show(place: int, view: AnyView, output: str, records: int) -> None:
+def show(place: int, view: AnyView, output: str, records: int, registries: FileRegistries) -> None:
     if not isinstance(view, ExchangeView):
         say(json.dumps(view.data, indent=2, ensure_ascii=False))
     elif output == "json":
         say(writable(json.dumps(json_of(place, view.seen), ensure_ascii=False)))
     else:
-        for line in tree_of(place, view, records):
+        for line in tree_of(place, view, records, registries.cache(view.seen.who.cluster)):
             say(writable(line))
 
 
@@ -94,7 +103,7 @@ def writable(line: str) -> str:
     return line if line.isascii() else line.encode("utf-8", "backslashreplace").decode()
 
 
-def tree_of(place: int, view: ExchangeView, records: int) -> Iterator[str]:
+def tree_of(place: int, view: ExchangeView, records: int, cache: SchemaCache | None = None) -> Iterator[str]:
     """Yield the lines of an exchange: its client and broker, times and outcome, then both frames, then the records."""
     seen, get = view.seen, view.get
     node = "" if get("node") is None else f" (node {get('node')})"
@@ -111,7 +120,7 @@ def tree_of(place: int, view: ExchangeView, records: int) -> Iterator[str]:
             continue
         yield f"{direction}: {frame.size} bytes with the 4 of its length"
         yield from hex_tree(seen, direction, frame)
-    yield from records_of(seen, records)
+    yield from records_of(seen, records, cache)
 
 
 def outcome_of(view: ExchangeView) -> str:
@@ -130,7 +139,7 @@ def outcome_of(view: ExchangeView) -> str:
     return ", ".join(said)
 
 
-def records_of(seen: ObservedExchange, most: int) -> Iterator[str]:
+def records_of(seen: ObservedExchange, most: int, cache: SchemaCache | None = None) -> Iterator[str]:
     """Yield the lines of an exchange's records, each partition after a blank line; none for APIs without records."""
     try:
         fields = record_fields(seen)
@@ -140,7 +149,7 @@ def records_of(seen: ObservedExchange, most: int) -> Iterator[str]:
         return
     for field in fields:
         yield ""
-        yield from record_lines(field, most)
+        yield from record_lines(field, most, cache)
 
 
 def json_of(place: int, seen: ObservedExchange) -> dict[str, Any]:
@@ -245,8 +254,10 @@ MOST_SHOWN = 60
 """Characters of a key or value in one line."""
 
 
-def record_lines(field: RecordsField, most: int) -> Iterator[str]:
-    """Yield the lines of one partition's batches, and of the first `most` of its records."""
+def record_lines(field: RecordsField, most: int, cache: SchemaCache | None = None) -> Iterator[str]:
+    """Yield the lines of one partition's batches, and of the first `most` of its records. `cache`: schemas of the
+    registry."""
+    shown = ShownRecords(cache)
     yield f"{in_line(field.topic)}[{field.partition}]: {len(field.data)} bytes of records"
     left = most
     try:
@@ -260,7 +271,8 @@ def record_lines(field: RecordsField, most: int) -> Iterator[str]:
                     count += 1
                     if left:
                         left -= 1
-                        yield f"    {record_line(record)}"
+                        decoded = {} if cache is None else shown.values(record)
+                        yield f"    {record_line(record, {part: decoded_text(one) for part, one in decoded.items()})}"
                 if not left and count > most:
                     yield f"    … {most} of {plural(count, 'record')} shown"
             except RecordsError as error:
@@ -292,11 +304,29 @@ def _crc(entry: Batch | LegacyEntry) -> str:
     return "crc right"
 
 
-def record_line(record: Record) -> str:
-    """Return a record in one line: offset, time, key, value, headers."""
+def record_line(record: Record, decoded: Mapping[Part, str]) -> str:
+    """Return a record in one line: offset, time, key, value, headers. `decoded`: key and value as text, empty if they
+    have no schema."""
     headers = " ".join(f"{in_line(name)}={key_or_value(value)}" for name, value in record.headers)
     when = "-" if record.timestamp < 0 else moment(record.timestamp)
-    return f"{record.offset:>6}  {when}  {key_or_value(record.key)}  {key_or_value(record.value)}  {headers}".rstrip()
+    key = decoded.get("key") or key_or_value(record.key)
+    value = decoded.get("value") or key_or_value(record.value)
+    return f"{record.offset:>6}  {when}  {key}  {value}  {headers}".rstrip()
+
+
+MOST_DECODED = 2000
+"""Characters of a decoded key or value in one line."""
+
+
+def decoded_text(shown: Mapping[str, Any]) -> str:
+    """Return a decoded key or value in one line, after the name and id of its schema; empty without a schema."""
+    if "schema_id" not in shown:
+        return ""
+    named = f"{shown.get('schema') or 'schema'}#{shown['schema_id']}"
+    if "format" not in shown:
+        return f"{in_line(named)} ({'pending' if 'pending' in shown else shown.get('why')})"
+    text = json.dumps(shown["value"], ensure_ascii=False)
+    return f"{in_line(named)} {in_line(text[:MOST_DECODED])}{'…' if len(text) > MOST_DECODED else ''}"
 
 
 def moment(milliseconds: int) -> str:

@@ -19,8 +19,8 @@ import msgspec
 from kproxy.base.errors import plural
 from kproxy.base.terminal import cell_text, output_option, raw, say
 from kproxy.cli.admin_client import Admin, with_admin
-from kproxy.cli.exchange_input import Trouble, tell, views
-from kproxy.record.filters import Filter, ViewedEvent, errors, software, topics
+from kproxy.cli.exchange_input import AnyView, NoInput, Trouble, kind_of, tell, views
+from kproxy.record.filters import ExchangeView, Filter, ViewedEvent, errors, software, topics
 
 from .filters import files_and_filter
 
@@ -33,14 +33,19 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 @click.argument("words", metavar="[FILE…] [FILTER]", nargs=-1)
 @output_option("table", "wide", "json")
 @click.option("-n", "--number", type=click.IntRange(min=1), help="Stop after this number of exchanges.")
+@click.option("--body", is_flag=True, help="Add all fields of the messages and decoded records (with -o json).")
+@click.option("--config", metavar="FILE", help="Config document with the schema registries, for FILEs with --body.")
 @click.option("--help-filter", is_flag=True, help="Print the fields of the filter language.")
 @with_admin
-def command(admin: Admin, words: tuple[str, ...], output: str, number: int | None, help_filter: bool) -> None:
+def command(
+    admin: Admin, *, words: tuple[str, ...], output: str, number: int | None, body: bool, config: str | None,
+    help_filter: bool,
+) -> None:  # fmt: skip
     """Print exchanges as they pass through a running proxy, or those in FILEs: captures, event files, directories.
 
     Rows of FILEs begin with the number that `kproxy show FILE NUMBER` expects. FILTER selects exchanges, such as
     '~k produce ~t orders' or 'error and latency > 200ms'; write it in quotes. JSON lines are the data of request
-    events, as in the audit.
+    events, as in the audit. With --body they also have `request` and `response`.
     """
     if help_filter:
         from .filters import print_help
@@ -48,13 +53,18 @@ def command(admin: Admin, words: tuple[str, ...], output: str, number: int | Non
         print_help()
         return
     files, wanted = files_and_filter(words)
+    if body and output != "json":
+        raise click.UsageError("--body needs -o json")
+    if config is not None and not (files and body):
+        raise click.UsageError("--config needs FILEs and --body: a running proxy has its own registries")
     show = shown_as(output, numbered=bool(files))
     left = number or sys.maxsize
     out = raw(err=False)
     if not files and isinstance(out, TextIOWrapper):
         out.reconfigure(line_buffering=True)  # pipes also get each exchange at once
     try:
-        with closing(from_files(files, wanted) if files else live(admin, wanted)) as found:
+        found_in = whole_messages(files, wanted, config) if body else from_files(files, wanted)
+        with closing(found_in if files else live(admin, wanted, body)) as found:
             for place, data in found:
                 show(data, place)
                 left -= 1
@@ -71,7 +81,9 @@ def shown_as(output: str, *, numbered: bool) -> Callable[[ViewedEvent, int], Non
     return Rows(output == "wide", numbered).show
 
 
-def from_files(files: list[str], wanted: Filter) -> Generator[tuple[int, ViewedEvent]]:
+def from_files(
+    files: list[str], wanted: Filter, data_of: Callable[[AnyView], ViewedEvent] = lambda view: view.data
+) -> Generator[tuple[int, ViewedEvent]]:
     """Yield number and data of the matching exchanges of these files, one file after the other. The number is that of
     `kproxy show`: it counts all exchanges of the file, from 1."""
     trouble = Trouble()
@@ -79,11 +91,32 @@ def from_files(files: list[str], wanted: Filter) -> Generator[tuple[int, ViewedE
         for file in files:
             for place, view in enumerate(views(file, trouble), 1):
                 if wanted.holds(view):
-                    yield place, view.data
+                    yield place, data_of(view)
     finally:
         tell(trouble)
         passed_over(trouble)
         unjudged(wanted.unknown, wanted.why)
+
+
+def whole_messages(files: list[str], wanted: Filter, config: str | None) -> Generator[tuple[int, ViewedEvent]]:
+    """Yield the exchanges of captures with their messages, as `from_files` does. Raises NoInput for event files."""
+    from kproxy.record.live_view.messages import messages_of
+
+    from .registries import FileRegistries
+
+    for file in files:
+        if kind_of(file) != "capture":
+            raise NoInput(f"{file} has events, which contain no messages: --body needs a capture")
+    registries = FileRegistries(config)
+
+    def add(view: AnyView) -> ViewedEvent:
+        assert isinstance(view, ExchangeView)
+        return {**view.data, **messages_of(view.seen, registries.cache(view.seen.who.cluster))}
+
+    try:
+        yield from from_files(files, wanted, add)
+    finally:
+        registries.tell()
 
 
 def passed_over(trouble: Trouble) -> None:
@@ -100,9 +133,9 @@ def unjudged(number: int, why: str) -> None:
         say(f"kproxy: {exchanges} could not be judged by the filter, the last: {why}", err=True)
 
 
-def live(admin: Admin, wanted: Filter) -> Generator[tuple[int, ViewedEvent]]:
+def live(admin: Admin, wanted: Filter, body: bool = False) -> Generator[tuple[int, ViewedEvent]]:
     """Yield the data of matching new exchanges, each with the number 0. Standard error counts the omitted ones."""
-    for line in admin.stream("/api/tail", {"filter": str(wanted) or None}):
+    for line in admin.stream("/api/tail", {"filter": str(wanted) or None, "body": "true" if body else None}):
         try:
             said = _decode(line)
         except msgspec.DecodeError:

@@ -335,16 +335,17 @@ class Missed:
 class TailSink:
     """Sink of one listener.
 
-    `make`: an exchange's data as the filter sees it. `wake` is called when there is something to `drain`.
+    `make`: an exchange's data as the filter sees it. `wake` is called when there is something to `drain`. `least`: the
+    least depth of exchanges that can match.
     """
 
     broker_side = False
 
     def __init__(
         self, wanted: Filter, make: MakeData, wake: Callable[[], None], *,
-        most: int = MOST_WAITING, most_bytes: int = MOST_BYTES,
+        most: int = MOST_WAITING, most_bytes: int = MOST_BYTES, least: Depth = Depth.SKETCH,
     ) -> None:  # fmt: skip
-        self.wanted, self.make, self.wake = wanted, make, wake
+        self.wanted, self.make, self.wake, self.least = wanted, make, wake, least
         self.most, self.most_bytes = most, most_bytes
         self.waiting: deque[tuple[ObservedExchange, int]] = deque()
         self.bytes = 0
@@ -353,10 +354,10 @@ class TailSink:
         self._missed_before = Missed()
 
     def depth(self, key: int, version: int) -> Depth:
-        """Return SKETCH or more for exchanges that can match, COUNT for all others."""
+        """Return `least` or more for exchanges that can match, COUNT for all others."""
         if not self.wanted.possible(key, version):
             return Depth.COUNT
-        return max(Depth.SKETCH, self.wanted.depth(key, version))
+        return max(self.least, self.wanted.depth(key, version))
 
     def take(self, seen: ObservedExchange) -> None:
         if not self.wanted.holds(ExchangeView(seen, self.make)):

@@ -37,6 +37,7 @@ from .timeouts import MaxAges, Sweep
 if TYPE_CHECKING:
     from kproxy.app.config.document import Config
     from kproxy.app.workers.supervisor_client import RemotePorts
+    from kproxy.rules.content.schemas import SchemaCache
     from kproxy.session.lanes.services import LaneHost
 
     from .upstreams.registry import Registries
@@ -111,6 +112,10 @@ class Server:
         arrived = {listener.name: listener.arrived for listener in self.listeners}
         topologies = {name: upstream.topology for name, upstream in self.upstreams.items()}
         return LocalPorts(config, self.reactor, arrived, topologies, self.counts, self.log, rules, self.places)
+
+    def schemas(self, cluster: str | None) -> SchemaCache | None:
+        """Return the schemas of a cluster's registry; None if it has none."""
+        return None if self.registries is None else self.registries.cache(cluster)
 
     @property
     def upstreams(self) -> Mapping[str, Upstream]:

@@ -14,7 +14,10 @@ from starlette.types import Message
 
 from kproxy.admin import responses
 from kproxy.admin.guard import AdminTokens
+from kproxy.protocol.table.api_keys import PRODUCE
+from kproxy.record.exchange import Depth
 from kproxy.record.fanout import Fanout
+from kproxy.record.live_view.config import ViewConfig
 from tests.support.exchange_factory import exchange
 
 
@@ -90,6 +93,23 @@ async def test_what_fits_the_filter_is_told(api: Any) -> None:
     assert (told["request"]["api"], told["request"]["client_id"]) == ("Produce", "tester")
     assert told["request"]["request_in"].startswith("20")
     assert dict(listener.sent[0]["headers"])[b"content-type"] == b"application/x-ndjson"
+
+
+@pytest.mark.trio
+async def test_messages_come_with_body(api: Any) -> None:
+    async with listening(api, "body=true") as listener:
+        await listener.lines(1)
+        (sink,) = fanout_of(api).sinks
+        assert sink.depth(PRODUCE, 9) is Depth.FULL
+        fanout_of(api).take(produced("orders"))
+        _, told = await listener.lines(2)
+    assert told["request"]["api"] == "Produce"
+    assert told["request"]["request"]["topic_data"][0]["partition_data"][0]["records"] == []
+    assert told["request"]["response"]["responses"] == []
+    api.backend.use_view(ViewConfig(records=False))
+    refused = await api("GET", "/api/tail?body=true")
+    assert (refused.status, refused.code) == (422, "invalid_query")
+    assert "body: it has records" in refused.json["error"]["message"]
 
 
 @pytest.mark.trio

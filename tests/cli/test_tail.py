@@ -12,17 +12,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from kproxy.cli import main
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.record.audit.lines import EventEncoder
 from kproxy.record.events.schema import SUMMARY_EVENT
+from kproxy.record.exchange import ObservedExchange
 from kproxy.testing.process import Proxy
-from tests.support.exchange_factory import NOON, conversation, event_lines, write_capture
+from tests.support.exchange_factory import NOON, conversation, event_lines, exchange, write_capture
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient
+from tests.support.schema_registry import SchemaRegistry
 from tests.support.wait import until
 
 pytestmark = pytest.mark.process
@@ -184,6 +188,53 @@ def test_standard_input(capture: Path) -> None:
     )
 
     assert (ran.returncode, ran.stderr, ran.stdout[:15]) == (0, b"", b'{"connection":3')
+
+
+# ---- whole messages
+
+
+AVRO = '{"type": "record", "name": "shop.Order", "fields": [{"name": "country", "type": "string"}]}'
+
+
+def avro_exchange() -> ObservedExchange:
+    batch = encode_batch([Record(0, 5, b"k", b"\0\0\0\0\x01\x04DE")])
+    body = {"acks": 1, "topic_data": [{"name": "orders", "partition_data": [{"index": 0, "records": batch}]}]}
+    return exchange("Produce", 9, body, {"responses": []}, at=NOON)
+
+
+def value_of(line: str) -> Any:
+    event = json.loads(line)
+    assert (event["api"], event["response"]["responses"]) == ("Produce", [])
+    return event["request"]["topic_data"][0]["partition_data"][0]["records"][0]["value"]
+
+
+def test_a_capture_is_printed_with_its_messages(tmp_path: Path) -> None:
+    path = write_capture(tmp_path / "a.pcapng", [avro_exchange()])
+    with SchemaRegistry() as registry:
+        registry.add("orders-value", AVRO)
+        config = tmp_path / "kproxy.yaml"
+        config.write_text(f"""\
+clusters: {{main: {{bootstrap: ["b:1"]}}}}
+listeners: [{{name: a, bind: "h:1", cluster: main}}]
+registries: {{main: {{url: "{registry.url}"}}}}
+""")
+        ran = run("-o", "json", "--body", "--config", config, path)
+        shown = CliRunner().invoke(main, ["show", "--config", str(config), str(path)])
+        registry.replies["/schemas/ids/1"] = 500, b""
+        failed = run("-o", "json", "--body", "--config", config, path)
+    assert (ran.exit_code, ran.stderr, value_of(ran.stdout)) == (0, "", {"country": "DE"})
+    assert '"k"  shop.Order#1 {"country": "DE"}' in shown.stdout
+    assert value_of(failed.stdout) == {"base64": "AAAAAAEEREU="}
+    assert failed.stderr == "kproxy: 1 lookups in registry main failed, the last: expected status 200, got 500\n"
+    assert value_of(run("-o", "json", "--body", path).stdout) == {"base64": "AAAAAAEEREU="}
+
+
+def test_messages_of_events_are_refused(events: Path, capture: Path) -> None:
+    ran = run("-o", "json", "--body", events)
+    assert ran.exit_code == 1
+    assert "has events, which contain no messages: --body needs a capture" in ran.stderr
+    assert "--body needs -o json" in run("--body", capture).stderr
+    assert "--config needs FILEs and --body" in run("-o", "json", "--config", "x.yaml", capture).stderr
 
 
 # ---- a running proxy

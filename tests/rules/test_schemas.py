@@ -143,6 +143,7 @@ def test_the_cache_evicts_by_number_and_by_bytes() -> None:
         (b"\0\0\0\0\x08[1]", {"value": [1], "format": "json", "schema_id": 8, "schema": "Order"}),
         (b"\0\0\0\0\x09x", {"value": {"base64": "AAAAAAl4"}}),
         (b"\0\0\0\0\x07\x04D", {"value": {"base64": "AAAAAAcERA=="},
+                                "schema_id": 7, "schema": "shop.Order",
                                 "why": "expected more bytes than the 2 of the datum"}),
         (b"{", {"value": "{", "why": "expected JSON, got Input data was truncated"}),
     ],

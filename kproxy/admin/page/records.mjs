@@ -3,10 +3,16 @@
 import { Component, changed, html } from "./dom.mjs";
 import { bytes, count, cut, fine, fromBase64, hex2, number } from "./format.mjs";
 
-const FORMS = ["text", "JSON", "hex"];
+const FORMS = ["decoded", "text", "JSON", "hex"];
 const LONG = 2000;
 const AT_ONCE = 200;
-const view = { form: "text", most: AT_ONCE };
+const view = { form: "decoded", most: AT_ONCE };
+
+// Return a key or a value with a schema: its name and id, and the decoded value or the reason why there is none.
+export function decodedAs(shown) {
+  const value = shown.format ? JSON.stringify(shown.value, null, 2) : shown.pending ? "schema is pending, select the exchange again" : shown.why;
+  return `${shown.schema ?? "schema"}#${shown.schema_id} ${value}`;
+}
 
 // Return a key or a value, which comes in base64, in the form that is chosen; "null" for null.
 export function shownAs(value, form) {
@@ -14,7 +20,7 @@ export function shownAs(value, form) {
   const found = fromBase64(value);
   if (form === "hex") return Array.from(found, hex2).join(" ");
   const text = new TextDecoder().decode(found);
-  if (form !== "JSON") return text;
+  if (form === "text" || (form === "decoded" && !/^[[{]/.test(text))) return text;
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
   } catch {
@@ -48,8 +54,8 @@ export class Records extends Component {
     const list = flat(partitions);
     const why = partitions.map((part) => part.why).filter(Boolean);
     if (!partitions.length) return html`<p class="nothing">${event?.total_records ? "Its records were not kept." : "It has no records."}</p>`;
-    const cell = (value, size) => {
-      const text = shownAs(value, view.form);
+    const cell = (value, size, decoded) => {
+      const text = decoded && view.form === "decoded" ? decodedAs(decoded) : shownAs(value, view.form);
       return html`<td class=${value === null || value === undefined ? "null" : ""} title=${size > LONG ? `${number(size)} bytes` : null}>${cut(text, LONG)}</td>`;
     };
     const lines = partitions.flatMap((part) => (part.batches ?? []).map((batch) => batchLine(part, batch).join(" · ")));
@@ -59,7 +65,7 @@ export class Records extends Component {
       ${why.length > 0 && html`<p class="bad">${why.join("; ")}</p>`}
       <div class="scroll" tabindex="0" role="region" aria-label="Records"><table><thead><tr><th scope="col">place</th><th scope="col">offset</th><th scope="col">time</th><th scope="col">key</th><th scope="col">value</th><th scope="col">headers</th></tr></thead>
       <tbody>${list.slice(0, view.most).map((one, index) => html`<tr key=${index}><td>${one.place}</td>
-        <td class="r">${one.offset}</td><td class="o">${one.time === null || one.time === undefined ? "" : fine(one.time / 1000)}</td>${cell(one.key, one.key_bytes)}${cell(one.value, one.value_bytes)}
+        <td class="r">${one.offset}</td><td class="o">${one.time === null || one.time === undefined ? "" : fine(one.time / 1000)}</td>${cell(one.key, one.key_bytes, one.decoded?.key)}${cell(one.value, one.value_bytes, one.decoded?.value)}
         <td>${(one.headers ?? []).map(([name, value], at) => html`${at ? ", " : ""}<b>${name}</b>=${cut(shownAs(value, view.form), LONG)}`)}</td></tr>`)}</tbody></table>
       ${list.length > view.most && html`<button onClick=${() => { view.most += AT_ONCE; changed(); }}>${number(list.length - view.most)} more</button>`}</div></div>`;
   }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from kproxy.cli.show import key_or_value, moment
+from kproxy.cli.show import decoded_text, key_or_value, moment
 from kproxy.cli.tail import milliseconds
 from kproxy.record.filters import topics
 
@@ -387,10 +387,17 @@ def record_text(record: Mapping[str, Any]) -> str:
     pairs = [pair for pair in headers if isinstance(pair, list) and len(pair) == 2] if isinstance(headers, list) else []
     said = (
         f"{record.get('offset')!s:>6}", moment(when) if isinstance(when, int) else "-",
-        shown_bytes(record.get("key")), shown_bytes(record.get("value")),
+        *(decoded_part(record, part) or shown_bytes(record.get(part)) for part in ("key", "value")),
         " ".join(f"{name}={shown_bytes(value)}" for name, value in pairs),
     )  # fmt: skip
     return "  ".join(said).rstrip()
+
+
+def decoded_part(record: Mapping[str, Any], part: str) -> str:
+    """Return a key or value with a schema as `kproxy show` does; empty without a schema."""
+    decoded = record.get("decoded")
+    found = decoded.get(part) if isinstance(decoded, Mapping) else None
+    return decoded_text(found) if isinstance(found, Mapping) else ""
 
 
 def shown_bytes(encoded: Any) -> str:

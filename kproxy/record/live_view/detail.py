@@ -19,6 +19,7 @@ from kproxy.record.captures.writer import CaptureEndpoint, CaptureWriter, ToWall
 from kproxy.record.exchange import Frame, ObservedExchange
 from kproxy.record.filters import ViewedEvent
 from kproxy.rules.bodies import carries_records
+from kproxy.rules.content.schemas import SchemaCache
 
 from .frame_steps import show_frame, show_records
 
@@ -67,19 +68,19 @@ FrameSide = Literal["client", "broker"]
 
 def detail_of(
     name: str, event: ViewedEvent, seen: ObservedExchange, behind: ObservedExchange | None, *,
-    source: str = "live", first: int = 0, records: bool = True, again_of: str = "",
+    source: str = "live", first: int = 0, records: bool = True, cache: SchemaCache | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the details of an exchange with this id. `event`: the data of its event. `behind`: the broker side; None
     if it is the same. `first`: number of the first reported step of each frame. `records`: users' records may be shown.
-    `again_of`: id of the exchange whose request was resent as this one."""
+    `cache`: as for `show_records`. The caller sets `again_of`, the id of the exchange whose request was resent."""
     return {
         "id": name,
         "source": source,
-        "again_of": again_of or None,
+        "again_of": None,
         "event": dict(event),
         "request": both(seen, behind, "request", first, records),
         "response": both(seen, behind, "response", first, records),
-        "records": show_records(seen, records=records),
+        "records": show_records(seen, records=records, cache=cache),
     }
 
 

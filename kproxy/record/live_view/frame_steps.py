@@ -11,10 +11,12 @@ ones are cut, and the records of a response are bounded: it reports omissions.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
+
+import msgspec
 
 from kproxy.base.cooperative import yield_point
 from kproxy.base.errors import DecodeError, RecordsError
@@ -36,6 +38,8 @@ from kproxy.record.observer.credentials import SECRET_KINDS, WITHHELD
 from kproxy.record.observer.records import MOST_BYTES, NotKept, RecordsField, Unpacked, record_fields
 from kproxy.record.observer.response_errors import answered_version
 from kproxy.rules.bodies import carries_records
+from kproxy.rules.content.schemas import SchemaCache, shown_value
+from kproxy.rules.filter.record_fields import Part
 
 LONGEST_NAME = 1000
 """Characters of a header's name that its step has."""
@@ -325,10 +329,14 @@ MOST_SHOWN = 4 << 20
 """Bytes of keys, values and headers in one answer."""
 
 
-class ShownRecords:
-    """Records of one exchange for a response, and the remaining room."""
+encode_value = msgspec.json.Encoder().encode
 
-    def __init__(self) -> None:
+
+class ShownRecords:
+    """Records of one exchange for a response, and the remaining room. `cache`: schemas of their registry."""
+
+    def __init__(self, cache: SchemaCache | None = None) -> None:
+        self.cache = cache
         self.left, self.room = MOST_RECORDS, MOST_SHOWN
         self.unpacked = Unpacked(headers=MAX_SHOWN_HEADERS)
 
@@ -370,8 +378,28 @@ class ShownRecords:
     def has_room(self) -> bool:
         return self.left > 0 and self.room > 0
 
+    def values(self, record: Record) -> dict[Part, dict[str, Any]]:
+        """Return key and value, as `shown_value` does."""
+        headers: dict[bytes, list[bytes | None]] = {}
+        for name, value in record.headers:
+            headers.setdefault(name.encode("utf-8", "surrogateescape"), []).append(value)
+        return {"key": self.value(record.key, headers, "key"), "value": self.value(record.value, headers, "value")}
+
+    def value(self, data: bytes | None, headers: Mapping[bytes, list[bytes | None]], part: Part) -> dict[str, Any]:
+        """Return bytes as `shown_value` does, without those that are too long or for which there is no room."""
+        if data is None:
+            return {"value": None}
+        if len(data) > min(LONGEST_VALUE, self.room):
+            return {"value": {"omitted": len(data)}}
+        shown = shown_value(data, lambda name: headers.get(name, []), part, self.cache)
+        # the names of a schema make a decoded value longer than its bytes
+        self.room -= len(data) if "format" not in shown else max(len(data), len(encode_value(shown["value"])))
+        return shown
+
     def record(self, record: Record) -> dict[str, Any]:
         self.left -= 1
+        shown = {} if self.cache is None else self.values(record)
+        decoded = {part: one for part, one in shown.items() if "schema_id" in one}
         return {
             "offset": record.offset,
             "time": record.timestamp if record.timestamp >= 0 else None,
@@ -380,6 +408,7 @@ class ShownRecords:
             "value": self.text(record.value),
             "value_bytes": None if record.value is None else len(record.value),
             "headers": [[self.name(name), self.text(value)] for name, value in record.headers],
+            "decoded": decoded or None,
         }
 
     def name(self, name: str) -> str:
@@ -406,8 +435,9 @@ def crc_of(entry: Batch | LegacyEntry) -> str:
     return "right"
 
 
-def show_records(seen: ObservedExchange, *, records: bool) -> list[dict[str, Any]]:
-    """Return the records of an exchange by partition; one entry with `why` where they cannot be shown."""
+def show_records(seen: ObservedExchange, *, records: bool, cache: SchemaCache | None = None) -> list[dict[str, Any]]:
+    """Return the records of an exchange by partition; one entry with `why` where they cannot be shown. `cache`: the
+    schemas of their registry; values with the id of a schema are also decoded."""
     try:
         fields = record_fields(seen)
     except NotKept as error:
@@ -417,5 +447,5 @@ def show_records(seen: ObservedExchange, *, records: bool) -> list[dict[str, Any
             {"topic": one.topic, "partition": one.partition, "bytes": len(one.data), "batches": [], "why": NO_RECORDS}
             for one in fields
         ]
-    shown = ShownRecords()
+    shown = ShownRecords(cache)
     return [shown.partition(field) for field in fields]

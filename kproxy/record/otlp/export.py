@@ -72,6 +72,16 @@ class HttpAnswer:
     body: bytes | None
 
 
+class HttpRequest(NamedTuple):
+    """Request of a sender, and the bytes of its answer that are read."""
+
+    method: str
+    path: str
+    headers: Sequence[tuple[str, str]]
+    body: bytes
+    most_answer: int = MOST_ANSWER
+
+
 class HttpSender:
     """Sender of one thread. `clock`: monotonic seconds."""
 
@@ -85,16 +95,25 @@ class HttpSender:
 
         If a kept connection has ended, the body is sent again on a new one.
         """
+        headers = [("content-type", content_type), ("content-length", str(len(body)))]
+        return self._request(HttpRequest("POST", self.target.path, headers, body), most)
+
+    def get(self, path: str, most_answer: int) -> HttpAnswer:
+        """Get a path below that of the target, and return the answer of at most `most_answer` bytes. Raises
+        Undelivered."""
+        return self._request(HttpRequest("GET", self.target.path + path, (), b"", most_answer))
+
+    def _request(self, request: HttpRequest, most: float = math.inf) -> HttpAnswer:
         until = self.clock() + min(self.target.timeout, most)
         kept = self._socket is not None
         try:
             try:
-                return self._exchange(content_type, body, until)
+                return self._exchange(request, until)
             except ConnectionError:
                 if not kept:
                     raise
                 self.close()
-                return self._exchange(content_type, body, until)
+                return self._exchange(request, until)
         except TimeoutError:
             self.close()
             raise Undelivered(f"expected a response within {self.target.timeout:g} s, got none") from None
@@ -111,24 +130,22 @@ class HttpSender:
 
     # ---- one exchange
 
-    def _exchange(self, content_type: str, body: bytes, until: float) -> HttpAnswer:
+    def _exchange(self, request: HttpRequest, until: float) -> HttpAnswer:
         if self._socket is None:
             self._socket, self._state = self._connected(until), _client()
         sock, state, target = self._socket, self._state, self.target
-        headers = [
-            ("host", target.authority), ("content-type", content_type), ("content-length", str(len(body))),
-            *target.headers,
-        ]  # fmt: skip
-        self._send(sock, state.send(h11.Request(method="POST", target=target.path, headers=headers)) or b"", until)
-        data = state.send(h11.Data(data=body)) or b""
+        headers = [("host", target.authority), *request.headers, *target.headers]
+        head = h11.Request(method=request.method, target=request.path, headers=headers)
+        self._send(sock, state.send(head) or b"", until)
+        data = state.send(h11.Data(data=request.body)) or b""
         state.send(h11.EndOfMessage())
         try:
             self._send(sock, data, until)
         except ConnectionError:  # a server may send an error and close before it has read all
-            answer = self._answer(sock, state, until)
+            answer = self._answer(sock, state, until, request.most_answer)
             self.close()
             return answer
-        return self._answer(sock, state, until)
+        return self._answer(sock, state, until, request.most_answer)
 
     def _connected(self, until: float) -> socket.socket:
         target = self.target
@@ -148,7 +165,7 @@ class HttpSender:
             sock.settimeout(self._left(until))
             rest = rest[sock.send(rest[:WRITE]) :]
 
-    def _answer(self, sock: socket.socket, state: h11.Connection, until: float) -> HttpAnswer:
+    def _answer(self, sock: socket.socket, state: h11.Connection, until: float, most: int) -> HttpAnswer:
         status, wait, body = 0, None, bytearray()
         while True:
             event = state.next_event()
@@ -163,7 +180,7 @@ class HttpSender:
                 wait = _wait_of(dict(event.headers).get(b"retry-after"))
             elif isinstance(event, h11.Data):
                 body += event.data
-                if len(body) > MOST_ANSWER:
+                if len(body) > most:
                     self.close()
                     return HttpAnswer(status, wait, None)
             elif isinstance(event, h11.EndOfMessage):

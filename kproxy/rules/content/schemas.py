@@ -121,6 +121,10 @@ class SchemaCache:
         self.other(key)
         return None
 
+    def has(self, key: SchemaKey) -> bool:
+        """Return True if the response to a key is in the cache."""
+        return key in self.schemas or self.others.get(key, (0.0, None))[0] > self.clock()
+
     def other(self, key: SchemaKey) -> tuple[str, ...] | None:
         """Return subjects, or the latest id of a subject; None: not found. Raises SchemaNeeded."""
         until, found = self.others.get(key, (0.0, None))
@@ -195,6 +199,7 @@ def shown_value(
     if data is None:
         return {"value": None}
     shown: dict[str, Any] = {}
+    found = None
     try:
         found = None if cache is None else structure_of(data, header, part, cache)
         if found is None and data[:1] in (b"{", b"["):
@@ -205,9 +210,13 @@ def shown_value(
             return shown if found.schema_id is None else {**shown, "schema_id": found.schema_id, "schema": found.schema}
     except SchemaNeeded as needed:
         needed.cache.want(needed.key)
+        if cache is not None and cache.has(needed.key):  # commands look up at once
+            return shown_value(data, header, part, cache)
         shown = {"pending": True, "schema_id": needed.key.id}
     except UnreadableRecord as error:
         shown = {"why": str(error)}
+        if found is not None and found.schema_id is not None:
+            shown |= {"schema_id": found.schema_id, "schema": found.schema}
     return {"value": plain_bytes(data), **shown}
 
 
