@@ -32,9 +32,7 @@ class RegistryConfig(Model):
     username: str | None = Field(default=None, min_length=1, description="user name (basic authentication)")
     password: Secret | None = Field(default=None, description="password of the user")
     tls: UpstreamTls | None = Field(default=None, description="TLS settings of an https:// URL")
-    timeout: PositiveSeconds = Field(
-        default=2.0, description="time of one request; records with an unknown id wait up to it"
-    )
+    timeout: PositiveSeconds = Field(default=2.0, description="time of one request, with connecting and its response")
     cache: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         default=10_000, description="schemas in memory per worker process; together they have at most 64 MiB"
     )
