@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kproxy.base.cooperative import install_hooks
 from kproxy.base.errors import FilterError
 from kproxy.protocol.records import Record, encode_batch, encode_message_set, entries
 from kproxy.protocol.records.spans import EntrySpans
 from kproxy.rules.filter import record_fields
-from kproxy.rules.filter.evaluate import RecordCondition
-from kproxy.rules.filter.kinds import EXPRESSION, JSON, ORDER
+from kproxy.rules.filter.evaluate import Literals, RecordCondition, literals
+from kproxy.rules.filter.kinds import EXPRESSION, JSON, ORDER, in_quotes
 from kproxy.rules.filter.parse import FieldTest, parse, written
 from kproxy.rules.filter.record_fields import (
     EVERY,
@@ -203,3 +204,54 @@ def test_search_finds_the_values_of_json(document: Any, steps: list[Any], indent
     text = json.dumps(document, indent=2 if indented else None).encode()
 
     assert [bool(one) if type(one) is tuple else one for one in search(tuple(steps))(text)] == expected
+
+
+LITERALS = {
+    "value.a == DE": ((b'"DE"',), True), "value.customer.a > 1": ((b'"customer"',), True), "value.a in (x, y)":
+    ((b'"x"', b'"y"'), True), "value.a in (x, 1)": ((b'"a"',), True), "value[*] == x": ((b'"x"',), True),
+    "value[0] > 1": None, "value.a != x": None, "not value.a": None, "~val x": None, "value == x": ((b"x",), False),
+    'value == ""': None, "value == '\ufffd'": None, "key in (a, b)": ((b"a", b"b"), False), "header": None,
+    'header."x y"': ((b"x y",), False), "header.a == b": ((b"b",), False),
+    "value.a == DE and not header.replay": ((b'"DE"',), True), "value.a == x or key == y": ((b'"x"', b"y"), True),
+    "value.a == x or keyless": None, "value.country and value.a == x": ((b'"country"',), True),
+    " or ".join(["key == a"] * 9): None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("condition", "expected"), LITERALS.items())
+def test_literals_of_a_condition(condition: str, expected: Any) -> None:
+    assert literals(parse(condition, RECORDS)) == (None if expected is None else Literals(*expected))
+
+
+JSON_TEXT = st.text('ab\u00e9\\"{/', max_size=3)
+DOCUMENTS = st.dictionaries(
+    JSON_TEXT, JSON_TEXT | st.integers(0, 3) | st.dictionaries(JSON_TEXT, JSON_TEXT, max_size=2)
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(DOCUMENTS, JSON_TEXT, st.booleans()), max_size=4), JSON_TEXT.filter(bool), JSON_TEXT)
+def test_prefilter_changes_no_result(documents: Any, name: str, text: str) -> None:
+    records = [
+        Record(number, 0, key.encode(), json.dumps(document, ensure_ascii=escapes).encode(), ((key, text.encode()),))
+        for number, (document, key, escapes) in enumerate(documents)
+    ]
+    spans = EntrySpans(next(entries(encode_batch(records))))
+    path = path_text((name,))
+    for condition in (f"value{path} == {in_quotes(text)}", f"value{path}", f"key == {in_quotes(text)}", "header.a",
+                      f"value{path} == {in_quotes(text)} or header.ab == {in_quotes(text)}"):  # fmt: skip
+        made = RecordCondition(condition)
+        exact, fast = made.test(spans), made.test(spans, raises=False)
+        assert [exact(span) for span in spans] == [fast(span) for span in spans]
+
+
+def test_condition_yields_by_the_bytes_that_it_reads() -> None:
+    records = [Record(number, 0, None, b'{"a": "%b"}' % (b"x" * 5_000)) for number in range(200)]
+    spans = EntrySpans(next(entries(encode_batch(records))))
+    calls: list[int] = []
+    before = install_hooks(lambda: calls.append(1))
+    try:
+        assert not any(map(RecordCondition("value.a ~ y or value.b ~ z").test(spans), spans))
+        assert len(calls) >= 7
+    finally:
+        install_hooks(before)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
+from kproxy.base.cooperative import yield_now
 from kproxy.base.errors import RecordsError
-from kproxy.protocol.records.spans import EntrySpans, Span
+from kproxy.protocol.records.spans import END, START, EntrySpans, Span
 
 from .exchange_fields import EXCHANGES
-from .fields import FieldTable
+from .fields import FieldTable, split_path
+from .kinds import unquoted
 from .parse import All, And, FieldTest, FilterNode, Not, Or, claims, parse, written
-from .record_fields import MOST_LOOKS, RECORDS, Decoder, Format, RecordView, UnreadableRecord
+from .record_fields import MOST_LOOKS, RECORDS, Decoder, Format, RecordView, UnreadableRecord, parse_path
 
 Predicate = Callable[[Any], bool]
 LOOK_SHIFT = 12
 """Long texts count for one more value for each 4096 characters."""
+READ_SHIFT = 11
+"""A claim about a record counts as one more value for each 2048 bytes of it."""
 NEGATED = {"!=": "==", "!~": "~"}
 
 
@@ -28,8 +32,17 @@ class Looks:
         self.most = self.left = most
         self.error = error
 
+    def charge(self, looks: int) -> None:
+        self.left -= looks
+        if self.left < 0:
+            raise self.error(f"the filter would look at more than {self.most} values of it")
+
     def among(self, values: Iterable[Any], compare: Predicate) -> bool:
         """Return True if the comparison holds for any of these values."""
+        if type(values) is tuple and len(values) == 1:
+            (value,) = values
+            self.charge(1 + (len(value) >> LOOK_SHIFT) if type(value) is str else 1)
+            return compare(value)
         for value in values:
             self.left -= 1 + (len(value) >> LOOK_SHIFT) if type(value) is str else 1
             if self.left < 0:
@@ -87,10 +100,11 @@ def _is_negated(part: FilterNode) -> bool:
 def _any_record(node: FilterNode, looks: Looks, table: FieldTable) -> Predicate:
     """Return the test whether one record of a view matches these conditions about one record."""
     assert table.records is not None
-    test = predicate(node, looks, table.records)
+    test, count = predicate(node, looks, table.records), sum(1 for _ in claims(node))
 
     def holds(view: Any) -> bool:
         for record in view.records():
+            looks.charge(count * (1 + (record.span[END] - record.span[START] >> READ_SHIFT)))
             try:
                 if test(record):
                     return True
@@ -116,6 +130,84 @@ def _compare(claim: FieldTest, looks: Looks, table: FieldTable) -> Predicate:
 NO_SPAN: Span = (-1,) * 9
 
 
+class Literals(NamedTuple):
+    """Texts; each matching record contains one of them. `in_json`: a record with a backslash may have an escape in
+    their place."""
+
+    texts: tuple[bytes, ...]
+    in_json: bool = False
+
+    def missing(self, find: Callable[..., int], start: int, end: int) -> bool:
+        """Return True if none of the texts is between two positions of the bytes that `find` searches."""
+        for text in self.texts:
+            if find(text, start, end) >= 0:
+                return False
+        return not self.in_json or find(b"\\", start, end) < 0
+
+
+MOST_LITERALS = 8
+
+
+def literals(node: FilterNode) -> Literals | None:
+    """Return the most selective literals of a condition about one record; None: it requires none."""
+    match node:
+        case FieldTest():
+            return _literals_of(node)
+        case And(parts):
+            found = [one for part in parts if (one := literals(part)) is not None]
+            return max(found, key=lambda one: min(map(len, one.texts)), default=None)
+        case Or(parts):
+            each = [literals(part) for part in parts]
+            texts = tuple(text for one in each if one is not None for text in one.texts)
+            if None in each or len(texts) > MOST_LITERALS:
+                return None
+            return Literals(texts, any(one.in_json for one in each if one is not None))
+        case _:
+            return None
+
+
+def _literals_of(claim: FieldTest) -> Literals | None:
+    root, path = split_path(claim.field)
+    if claim.operator in NEGATED or root not in ("key", "value", "header"):
+        return None
+    values = claim.value if claim.operator == "in" else (claim.value,) if claim.operator == "==" else ()
+    exact = _encoded(values)
+    if root == "header":
+        found = (exact or _encoded([unquoted(path[1:])])) if path else None
+        return Literals(found) if found else None
+    if not path:
+        return Literals(exact) if exact else None
+    if exact:
+        return Literals(tuple(b'"%b"' % text for text in exact), in_json=True)
+    names = _encoded([step for step in parse_path(path) if isinstance(step, str)])
+    return Literals((b'"%b"' % max(names, key=len),), in_json=True) if names else None
+
+
+def _encoded(values: Iterable[Any]) -> tuple[bytes, ...] | None:
+    """Return texts as bytes; None if one is not text, is empty, or has a replacement character, or if they are many."""
+    texts = tuple(values)
+    if not 0 < len(texts) <= MOST_LITERALS or not all(isinstance(text, str) and text for text in texts):
+        return None
+    try:
+        encoded = tuple(text.encode() for text in texts)
+    except UnicodeEncodeError:
+        return None
+    return None if any("\ufffd" in text for text in texts) else encoded
+
+
+MOST_SEARCHED = 8 << 20
+"""Decompressed bytes of an entry that are searched for literals."""
+MOST_AT_ONCE = 1 << 18
+"""Bytes that the claims of a condition read between two calls of the driver: about half a millisecond."""
+EACH = 256
+"""Bytes that a claim about a short record counts as."""
+
+
+def never(span: Span) -> bool:
+    """Test of an entry without the literals of a condition."""
+    return False
+
+
 class RecordCondition:
     """Condition about one record, compiled from one text. `decoder`: reads values with a schema. Raises FilterError for
     a wrong text. Equal conditions have equal trees."""
@@ -124,6 +216,8 @@ class RecordCondition:
         self.tree, self.form, self.decoder = parse(text, RECORDS), form, decoder
         self.looks = Looks(MOST_LOOKS, UnreadableRecord)
         self.holds = predicate(self.tree, self.looks, RECORDS)
+        self.literals = literals(self.tree)
+        self.claims = sum(1 for _ in claims(self.tree))
 
     def __str__(self) -> str:
         return written(self.tree, RECORDS)
@@ -138,15 +232,35 @@ class RecordCondition:
         """Return True if the record matches. `now`: Unix time in ms. Raises UnreadableRecord."""
         return self.test(spans, now)(span)
 
-    def test(self, spans: EntrySpans, now: float = 0, decoder: Decoder | None = None) -> Callable[[Span], bool]:
-        """Return the test of the records of one entry. `now`: Unix time in ms. `decoder`: instead of the condition's
-        own. The test raises UnreadableRecord, and what the decoder raises."""
-        looks, holds = self.looks, self.holds
-        view = RecordView(spans, NO_SPAN, self.form, now, decoder or self.decoder)
+    def test(
+        self, spans: EntrySpans, now: float = 0, decoder: Decoder | None = None, *, raises: bool = True
+    ) -> Callable[[Span], bool]:
+        """Return the test of the records of one entry, with yield points. `now`: Unix time in ms. `decoder`: instead of
+        the condition's own. The test raises UnreadableRecord, and what the decoder raises. With `raises` False, it may
+        return False for a record that cannot be read, and is `never` for an entry without matching records."""
+        decoder = decoder or self.decoder
+        looks, holds, factor, spent = self.looks, self.holds, self.claims, 0
+        view = RecordView(spans, NO_SPAN, self.form, now, decoder)
+        needed, find, gap = self.literals, b"".find, 0
+        if not raises and needed is not None and not (needed.in_json and decoder) and len(spans.data) <= MOST_SEARCHED:
+            find, gap = bytes(spans.data).find, spans.gap
+            if not spans.added and needed.missing(find, 0, len(spans.data)):
+                return never
 
         def test(span: Span) -> bool:
-            looks.left = MOST_LOOKS
-            view.span, view._value = span, False
-            return holds(view)
+            nonlocal spent
+            start, end = span[START], span[END]
+            if start < gap and needed is not None and needed.missing(find, start, end):
+                spent += (end - start + EACH) >> 3
+                matches = False
+            else:
+                spent += (end - start + EACH) * factor
+                looks.left = MOST_LOOKS
+                view.span, view._value = span, False
+                matches = holds(view)
+            if spent > MOST_AT_ONCE:
+                spent = 0
+                yield_now()
+            return matches
 
         return test

@@ -15,12 +15,13 @@ from kproxy.base.cooperative import yielding
 from kproxy.base.errors import RecordsError
 from kproxy.protocol.elements import element_at
 from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.records import Batch
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.bodies import partitions_of_answer
 from kproxy.rules.content.edits import RECORDS, RecordBudget, is_control, whole_entries
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.filter.evaluate import RecordCondition
+from kproxy.rules.filter.evaluate import RecordCondition, never
 from kproxy.rules.filter.record_fields import Decoder, UnreadableRecord
 
 from .rule import LIMITING, LiveRule
@@ -107,7 +108,10 @@ def matching_records(
             continue
         try:
             with budget.opened(entry) as spans:
-                test = condition.test(spans, time, decoder)
+                test = condition.test(spans, time, decoder, raises=strict)
+                if test is never:
+                    index += entry.count if isinstance(entry, Batch) else 1
+                    continue
                 for span in spans:
                     try:
                         matches = test(span)

@@ -324,8 +324,8 @@ class LiveRule(Rule):
         time, decoder = exchange.connection.unix_time(now) * 1000, exchange.connection.decoder
 
         def make(spans: EntrySpans) -> Callable[[Span], bool]:
-            wanted = None if yes is None else yes.test(spans, time, decoder)
-            unwanted = None if no is None else no.test(spans, time, decoder)
+            wanted = None if yes is None else yes.test(spans, time, decoder, raises=False)
+            unwanted = None if no is None else no.test(spans, time, decoder, raises=False)
 
             def test(span: Span) -> bool:
                 try:
