@@ -12,6 +12,7 @@ answers with the pid, and tells later how each process has ended. It dies with t
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -32,6 +33,11 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 LARGEST = 1 << 18
 OWN = re.compile("KPROXY_|PYTEST_")
 """Names that mean nothing to Python and to C libraries."""
+CONFIG = """
+clusters: {a: {bootstrap: [b:1]}}
+listeners: [{name: a, bind: 127.0.0.1:1, cluster: a}]
+admin: {bind: 127.0.0.1:1}
+"""
 PATIENCE = 120
 """Seconds for the first start, with all imports, on a machine that may have much else to do."""
 
@@ -193,14 +199,37 @@ def main() -> None:
     # isort: split
     import gc
 
+    import kproxy.admin.api
     import kproxy.admin.http_server
     import kproxy.app.app
-    import kproxy.app.config.document
+    import kproxy.app.capture_topics
+    import kproxy.app.label_metrics
+    import kproxy.app.metrics
+    import kproxy.app.recording
     import kproxy.app.supervisor
+    import kproxy.app.workers.pool_captures
     import kproxy.cli.run
     import kproxy.cli.start
+    import kproxy.record.audit.outlets
+    import kproxy.record.audit.recover
     import kproxy.record.captures.running_captures
+    import kproxy.record.metrics.label_sink
+    import kproxy.record.metrics.merged
     import kproxy.record.metrics.traffic
+    import kproxy.record.observer.observer
+    import kproxy.record.observer.summary_templates
+    import kproxy.record.observer.templated_lines
+    import kproxy.runtime.tap
+    from kproxy.app.config.document import config_from
+    from kproxy.base.errors import DocumentError
+    from kproxy.rules.document.read import parse_rules
+    from kproxy.rules.kinds import KINDS
+    from kproxy.rules.values.source import Source
+
+    # Pydantic builds the models of the config and of each kind at their first use.
+    config_from(Source("<config>", CONFIG), Path())
+    with contextlib.suppress(DocumentError):  # kinds have other required fields
+        parse_rules(json.dumps({"rules": [{"name": kind, "kind": kind} for kind in KINDS]}))
 
     gc.freeze()  # collections in the children write to no page of what is there
     with socket.socket(fileno=int(sys.argv[1])) as stream:
