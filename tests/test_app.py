@@ -14,11 +14,12 @@ from kproxy.rules.kinds import KINDS
 from kproxy.rules.rule_set import RuleSet
 
 
-def proxy(*rules: dict[str, Any]) -> ProxyProcess:
+def proxy(*rules: dict[str, Any], **more: Any) -> ProxyProcess:
     """A proxy with one listener "main" before the cluster "main"; rules are named r0, r1 and so on."""
     config = Config.model_validate({
         "clusters": {"main": {"bootstrap": ["127.0.0.1:9"]}},
         "listeners": [{"name": "main", "bind": "127.0.0.1:0", "cluster": "main"}],
+        **more,
     })  # fmt: skip
     made = [KINDS[rule["kind"]].model_validate({"name": f"r{n}", **rule}) for n, rule in enumerate(rules)]
     return ProxyProcess(config, RuleSet(made), make_log())
@@ -57,3 +58,13 @@ def test_plans_do_not_become_more_than_the_rules_can_tell_apart() -> None:
             shared.session(shared.server.listeners[0], Facts("main", "main", address), None)
 
     assert len(shared.plans) == 300
+
+
+def test_new_traces_are_sampled_by_the_otlp_fraction() -> None:
+    """The fraction of `otlp.traces` applies to `{traceparent}` of new connections."""
+    assert proxy().shared["main"].trace_sample == 1.0
+
+    otlp = {"endpoint": "http://127.0.0.1:4318", "traces": {"topics": ["t"], "sample": 0.25}}
+    shared = proxy(otlp=otlp)
+    session = shared.session(shared.server.listeners[0], Facts("main", "main", "10.0.0.1"), None)
+    assert session.engine.view.trace_sample == 0.25

@@ -246,7 +246,8 @@ class ProxyProcess:
     def share(self, forgotten: Collection[str] = ()) -> None:
         """Set up the state that connections of each cluster share, with the limits of the config in force. New
         connections to `forgotten` clusters start with empty state."""
-        limits = self.config.limits
+        limits, otlp = self.config.limits, self.config.otlp
+        sample = 1.0 if otlp is None or otlp.traces is None else otlp.traces.sample
         self.room.limit, self.room.several = limits.session_partitions, len(self.config.clusters) > 1
         self.desk.use_limit(limits.max_buffered_bytes)
         before = self.shared
@@ -265,6 +266,7 @@ class ProxyProcess:
             for memory in (shared.requests, shared.responses):
                 if granted := memory.use_limit(limits.max_buffered_bytes):
                     self.server.wake([lane.session for lane in granted])
+            shared.trace_sample = sample
             shared.max_frame_bytes, shared.buffer_threshold = limits.max_frame_bytes, limits.buffer_threshold
             shared.max_in_flight, shared.max_nodes = limits.max_in_flight, limits.max_nodes
 

@@ -254,16 +254,17 @@ class ConnectionView:
 
     `memory` is for effects: it lives as long as the connection does. Effects that charge the request at hand add their
     turn to `turns`. `unix_time` converts monotonic seconds to Unix time in seconds. `decoder` reads keys and values
-    with schemas, for record conditions.
+    with schemas, for record conditions. `trace_sample`: fraction of new traces that are sampled.
     """
 
-    __slots__ = ("cluster", "decoder", "facts", "identity", "memory", "number", "turns", "unix_time")
+    __slots__ = ("cluster", "decoder", "facts", "identity", "memory", "number", "trace_sample", "turns", "unix_time")
 
     def __init__(self, facts: Facts, number: int, cluster: ClusterView, identity: IdentityView | None = None) -> None:
         self.facts, self.number, self.cluster, self.identity = facts, number, cluster, identity
         self.memory: dict[Any, Any] = {}
         self.turns: list[QuotaTurn] = []
         self.unix_time: Callable[[float], float] = float
+        self.trace_sample = 1.0
         self.decoder: Decoder | None = None
 
     @property

@@ -81,4 +81,5 @@ class ClusterState:
     desk: HeldRegistry = field(default_factory=HeldRegistry)
     answers: ResponseCache = field(default_factory=ResponseCache)
     unix_time: Callable[[float], float] = float  # of monotonic seconds; rehearsals have Unix time already
+    trace_sample: float = 1.0  # fraction of new traces that are sampled; for new connections
     decoder: Decoder | None = None  # of keys and values with schemas, for record conditions

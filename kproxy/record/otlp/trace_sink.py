@@ -30,6 +30,7 @@ from kproxy.record.exchange import Depth, ObservedExchange, Who
 from kproxy.record.fanout import ClusterMetadata
 from kproxy.record.observer.records import LIVE, NotKept, records_of
 from kproxy.record.observer.response_errors import errors_of
+from kproxy.rules.content.templates import is_chosen
 
 from .export import Exporter, OtlpCounters, OtlpSettings
 from .payload import Tree, attributes, nanoseconds, sendable
@@ -43,8 +44,6 @@ _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-
 _B3 = re.compile(rb"([0-9a-f]{16}|[0-9a-f]{32})-([0-9a-f]{16})-([01d])(?:-[0-9a-f]{16})?")
 NO_TRACE, NO_SPAN = b"0" * 32, b"0" * 16
 SAMPLED = 1
-RANDOM_DIGITS, MOST_RANDOM = 14, 1 << 56
-"""Hex digits at the end of a trace id that are random (W3C Trace Context Level 2): by them all agree who is sampled."""
 
 
 class TraceContext(NamedTuple):
@@ -88,11 +87,6 @@ def _context(trace: bytes, span: bytes, sampled: bool) -> TraceContext | None:
     if NO_TRACE == trace or NO_SPAN == span:
         return None
     return TraceContext(trace.decode(), span.decode(), sampled)
-
-
-def is_chosen(trace_id: str, fraction: float) -> bool:
-    """Return True if a trace is among this fraction of all: the same for all who ask by the same rule."""
-    return int(trace_id[-RANDOM_DIGITS:], 16) >= (1 - fraction) * MOST_RANDOM
 
 
 CLIENT, ERROR = 3, 2  # SPAN_KIND_CLIENT and STATUS_CODE_ERROR of the proto

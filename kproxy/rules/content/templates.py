@@ -21,7 +21,8 @@ LONGEST = 1000
 TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # written with a Z
 RANDOM_BYTES = 24
-SAMPLED = b"01"
+RANDOM_DIGITS, MOST_RANDOM = 14, 1 << 56
+"""Hex digits at the end of a trace id that are random (W3C Trace Context Level 2): by them all agree who is sampled."""
 
 
 class Template:
@@ -68,10 +69,15 @@ def time_text(seconds: float) -> str:
     return (EPOCH + timedelta(milliseconds=int(seconds * 1000))).isoformat(timespec="milliseconds") + "Z"
 
 
-def new_traceparent() -> bytes:
-    """Return a `traceparent` with a new trace id and a new parent id, sampled."""
+def is_chosen(trace_id: str, fraction: float) -> bool:
+    """Return True if a trace is among this fraction of all: the same for all who ask by the same rule."""
+    return int(trace_id[-RANDOM_DIGITS:], 16) >= (1 - fraction) * MOST_RANDOM
+
+
+def new_traceparent(sample: float = 1.0) -> bytes:
+    """Return a `traceparent` with a new trace id and a new parent id. `sample`: fraction with the flag `sampled`."""
     while True:
-        digits = urandom(RANDOM_BYTES).hex().encode()
+        digits = urandom(RANDOM_BYTES).hex()
         trace, parent = digits[:32], digits[32:]
-        if trace.strip(b"0") and parent.strip(b"0"):  # zeros are invalid
-            return b"00-%b-%b-%b" % (trace, parent, SAMPLED)
+        if trace.strip("0") and parent.strip("0"):  # zeros are invalid
+            return f"00-{trace}-{parent}-{'01' if sample >= 1 or is_chosen(trace, sample) else '00'}".encode()

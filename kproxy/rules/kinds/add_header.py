@@ -40,6 +40,7 @@ class AddHeader(ContentRule):
     have no headers: they pass, and count as a problem.
 
     `{traceparent}` creates a W3C trace id for each record, except for records with the header `traceparent` or `b3`.
+    The fraction `otlp.traces.sample` of the traces is sampled, by default all.
     On produce, the broker can reject a batch that became longer than `message.max.bytes`.
     """
 
@@ -98,16 +99,16 @@ class AddedHeaders(ContentEffect):
         self, exchange: Exchange, field: FieldEdits, place: PartitionBody, budget: RecordBudget, now: float
     ) -> bool:
         added = self.filled(exchange, place, now)
-        names, more = [name for name, _ in added], header_bytes(added)
+        names, more, sample = [name for name, _ in added], header_bytes(added), exchange.connection.trace_sample
         if self.traces:
             names += TRACED
 
         def changed(spans: EntrySpans, span: Span) -> Span:
             before = spans.part(span[VALUE_END], span[END])
             if len(before) > 1 and any(name in before for name in names):  # or in another name or value
-                return spans.edit(span, headers=self.merged(spans.headers(span), added))
+                return spans.edit(span, headers=self.merged(spans.headers(span), added, sample))
             if self.traces:
-                return spans.append_headers(span, more + TRACE_START + new_traceparent(), len(added) + 1)
+                return spans.append_headers(span, more + TRACE_START + new_traceparent(sample), len(added) + 1)
             return spans.append_headers(span, more, len(added))
 
         def with_headers(spans: EntrySpans, records: Iterable[Span]) -> Iterable[Span]:
@@ -120,7 +121,7 @@ class AddedHeaders(ContentEffect):
 
         return bool(names) and field.change_records(with_headers, budget)
 
-    def merged(self, headers: list[Header], added: list[Header]) -> list[Header]:
+    def merged(self, headers: list[Header], added: list[Header], sample: float) -> list[Header]:
         """Return the headers of a record with these, and with a trace unless there is one."""
         before = {name for name, _ in headers}
         if self.replace:
@@ -129,7 +130,7 @@ class AddedHeaders(ContentEffect):
         else:
             merged = headers + [header for header in added if header[0] not in before]
         if self.traces and not before & TRACED:
-            merged.append((TRACEPARENT.encode(), new_traceparent()))
+            merged.append((TRACEPARENT.encode(), new_traceparent(sample)))
         return merged
 
     def filled(self, exchange: Exchange, place: PartitionBody, now: float) -> list[Header]:

@@ -79,6 +79,7 @@ class Engine:
         self.cluster = Cluster(session.context, None if names is None else names.topics)
         self.view = ConnectionView(session.facts, session.number, self.cluster, session.identity)
         self.view.unix_time, self.view.decoder = session.shared.unix_time, session.shared.decoder
+        self.view.trace_sample = session.shared.trace_sample
         self.subjects = EntityResolver(session, self.cluster)
         self._redaction: RedactionState | None = None
         self.shapes: tuple[TrafficShape, ...] = ()

@@ -208,5 +208,6 @@ def test_templates_and_values() -> None:
     assert Template("{now}{topic}").fill({"now": "x"}.get) == (b"x", False)
     assert time_text(1_700_000_000.9996) == "2023-11-14T22:13:20.999Z"
     assert TRACE.fullmatch(new_traceparent())
+    assert new_traceparent(1e-17).endswith(b"-00")
     with pytest.raises(ValueError, match="expected a template of at most 1000 characters, got 1001"):
         Template("x" * 1001)
