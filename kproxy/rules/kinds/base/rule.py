@@ -29,6 +29,7 @@ from kproxy.rules.exchange import (
     LeaveOut,
     TrafficShape,
 )
+from kproxy.rules.filter.parse import claims
 from kproxy.rules.filter.record_fields import UnreadableRecord
 from kproxy.rules.select.frame_match import WITH_RECORDS, FrameMatch
 from kproxy.rules.select.match import ConnectionMatch
@@ -297,6 +298,12 @@ class LiveRule(Rule):
     def selects_records(self) -> bool:
         """Return True if it has a condition about the content of records."""
         return any(one is not None and one.records is not None for one in (self.match, self.not_))
+
+    @property
+    def selects_subjects(self) -> bool:
+        """Return True if it has a condition about the subjects of a value's schema."""
+        conditions = [one.records for one in (self.match, self.not_) if one is not None and one.records is not None]
+        return any(claim.field == "subject" for condition in conditions for claim in claims(condition.tree))
 
     def judged_late(self, key: int) -> bool:
         """Return True if its selectors need the response: the broker's errors, or the records that are read."""
