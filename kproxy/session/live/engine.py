@@ -319,7 +319,7 @@ class Engine:
         if matcher.entity is not None or selection or part.records is not None:
             matched = selection.matched(part, number, excluded, ())
             if part.records is not None and matched:
-                matched = part.records.matching(exchange, matched, now)
+                matched = part.records.matching(exchange, matched, now, running.records)
             if not matched and not matcher.of_none(exchange):
                 return
         if not part.wanted or passes_filter(self.session, part, exchange, None, now):
@@ -379,7 +379,7 @@ class Engine:
         if matcher.entity is not None or selection or part.records is not None:
             matched = selection.matched(part, number, excluded, exchange.failures)
             if part.records is not None and not part.records.response and matched:
-                matched = part.records.matching(exchange, matched, now)
+                matched = part.records.matching(exchange, matched, now, running.records)
             if not matched and not matcher.of_none(exchange):
                 if running.counts_all and exchange.failures:
                     self.count_matching(part, number, exchange, selection, evaluation, now)

@@ -18,6 +18,7 @@ from pydantic import AfterValidator, Field
 
 from kproxy.protocol.records.spans import EntrySpans, Span
 from kproxy.protocol.table.api_keys import PRODUCE
+from kproxy.rules.content.edits import RecordCounts
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import (
     ConnectionView,
@@ -166,6 +167,8 @@ class Effect:
     """Set if what it decides about requests of one API and version is always the same, whatever they hold."""
     always_acts: bool = False
     """Set if it decides something about each request or response that it is asked about."""
+    records: RecordCounts = RecordCounts()
+    """Counts of the records that it has seen; set by the rule that it belongs to."""
     common: SharedNumbers | None = None
     """State that it shares with the same rule in other processes, where there are any; set like `seed`."""
 
@@ -321,7 +324,9 @@ class LiveRule(Rule):
             and no.holds_entity(entity)
         )
 
-    def record_test(self, exchange: Exchange, entity: Entity, now: float) -> MakeRecordTest | None:
+    def record_test(
+        self, exchange: Exchange, entity: Entity, now: float, counts: RecordCounts
+    ) -> MakeRecordTest | None:
         """Return the maker of the test that selects single records of a partition; None: all are selected. A record
         that cannot be read is not selected. `now`: monotonic seconds."""
         yes = None if self.match is None else self.match.records
@@ -336,9 +341,12 @@ class LiveRule(Rule):
 
             def test(span: Span) -> bool:
                 try:
-                    return (wanted is None or wanted(span)) and not (unwanted is not None and unwanted(span))
+                    matches = (wanted is None or wanted(span)) and not (unwanted is not None and unwanted(span))
                 except UnreadableRecord:
+                    counts.unreadable += 1
                     return False
+                counts.matched += matches
+                return matches
 
             return test
 
