@@ -142,8 +142,9 @@ Breach = tuple[int, str]
 class RequireRule(LiveRule):
     """Refuses what does not keep to these requirements.
 
-    What concerns records is refused partition by partition; wrong acks and a wrong client id fail the whole request. A
-    request with acks 0 that breaks a requirement goes nowhere and its connection is closed, as brokers do.
+    Requirements on records are checked for each partition. Wrong acks and a wrong client id fail all selected entities
+    of the request; other topics are forwarded. A request with acks 0 that breaks a requirement is dropped completely,
+    and its connection closes.
     """
 
     group = "access"
@@ -216,7 +217,7 @@ class RequireRule(LiveRule):
         return RequireEffect(self)
 
     def of_request(self, exchange: Exchange) -> Breach | None:
-        """Return the error of the whole request, or None."""
+        """Return the error of all selected entities of the request, or None."""
         if self._client_ids:
             name = exchange.client_id or ""
             if not any(test(name) for test in self._client_ids):

@@ -9,6 +9,7 @@ import pytest
 from kproxy.protocol.records import Producer, Record, encode_batch
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from tests.support.frames import produce as produce_frame
+from tests.support.frames import produced
 from tests.support.wrong_batches import LZ4, wrong_checksum
 
 TOO_LARGE, ACKS, POLICY, COMPRESSION, INVALID = 10, 21, 44, 76, 87
@@ -100,8 +101,7 @@ def test_the_reason_is_told_where_there_is_a_place_for_it() -> None:
 
 @pytest.mark.parametrize(("acks", "wanted", "code"), [(1, "all", ACKS), (-1, "all", 0), (1, "[1, all]", 0)])
 @pytest.mark.parametrize("version", [3, 9])
-def test_acks_are_of_the_whole_request(acks: int, wanted: str, code: int, version: int) -> None:
-    """All of its partitions fail."""
+def test_acks_wrong_fails_all_partitions(acks: int, wanted: str, code: int, version: int) -> None:
     asked = produce(records(), records(), acks=acks, version=version)
     talk = requiring(f"acks: {wanted}").client(asked)
 
@@ -148,3 +148,15 @@ def test_only_what_is_selected_is_looked_at() -> None:
     asked = produce(records())
 
     assert requiring("match: {topic: orders}, compression: zstd").client(asked).to_broker == asked
+
+
+@pytest.mark.parametrize(("line", "code"), [("acks: all", ACKS), ("client_id: ops", POLICY)])
+def test_require_with_topic_forwards_other_topics(line: str, code: int) -> None:
+    talk = requiring(f"match: {{topic: t}}, {line}").client(produce_frame(1, ("t", 0, None), ("u", 0, None), acks=1))
+
+    (sent,) = talk.requests()
+    assert [topic["name"] for topic in sent.body["topic_data"]] == ["u"]
+    talk.broker(produced(1, ("u", 0)))
+    (answer,) = talk.responses((0, 9))
+    found = {one["name"]: one["partition_responses"][0]["error_code"] for one in answer.body["responses"]}
+    assert found == {"t": code, "u": 0}
