@@ -79,20 +79,22 @@ class RuleFiles:
 
     `seen`: the versions read last. Empty: read again. `code_paths`: the paths that the command line and kproxy's own
     config file, as it was applied last, name. Only their files may have rules that run code. `written`: the files and
-    folders that kproxy writes.
+    folders that kproxy writes. `named`: files that the rules name; they are polled, and a change reloads the rules.
     """
 
     def __init__(self, paths: Sequence[str], log: FilteringBoundLogger, written: Sequence[str] = ()) -> None:
         self.paths, self.log, self.written = paths, log, written
         self.allow_code(paths)
+        self.named: tuple[str, ...] = ()
         self.seen: FileVersions = ()
         self.reading = trio.Lock()
         self.on_hangup: Callable[[], Awaitable[bool]] | None = None
         """Called at each SIGHUP, before the files are read; returns True if it has read them itself."""
 
     def first(self) -> list[Document]:
-        self.seen = read_versions(self.paths)
-        return self.read(self.paths)
+        documents = self.read(self.paths)
+        self.seen = self.versions()
+        return documents
 
     def allow_code(self, paths: Iterable[str]) -> None:
         """From the next read, allow only rules of these files to run code."""
@@ -103,7 +105,15 @@ class RuleFiles:
 
     def read(self, paths: Sequence[str], more_code_paths: Sequence[str] = ()) -> list[Document]:
         """Return the documents of these paths. Blocks. Raises OSError as `read` does."""
-        return read(paths, self.code_paths.union(map(absolute, more_code_paths)), self.guard())
+        documents = read(paths, self.code_paths.union(map(absolute, more_code_paths)), self.guard())
+        rules = [parsed.rule for document in documents for parsed in document.parsed_rules]
+        if all(rules):  # otherwise the file that an invalid rule names is still polled
+            self.named = tuple(dict.fromkeys(file for rule in rules if rule is not None for file in rule.files))
+        return documents
+
+    def versions(self) -> FileVersions:
+        """Return the current versions of the rule files, and of the files that rules name. Blocks."""
+        return read_versions(self.paths) + tuple((file, file_version(Path(file))) for file in self.named)
 
     async def watch(self, keeper: RuleKeeper, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Read changed files, and all files at each SIGHUP (where supported), until cancelled."""
@@ -123,9 +133,12 @@ class RuleFiles:
     async def reload(self, keeper: RuleKeeper) -> bool:
         """Read all files now; return True if their rules are in force. Failures are logged."""
         async with self.reading:
-            self.seen = await trio.to_thread.run_sync(read_versions, self.paths)
+            self.seen = await trio.to_thread.run_sync(self.versions)
             try:
+                named = self.named
                 documents = await trio.to_thread.run_sync(self.read, self.paths)
+                if self.named != named:
+                    self.seen = await trio.to_thread.run_sync(self.versions)
                 await keeper.load_everywhere("file", lambda store, now: store.replace_files(documents, now))
             except DocumentError:
                 return False
@@ -140,14 +153,14 @@ class RuleFiles:
     async def _poll(self, keeper: RuleKeeper) -> None:
         while self.paths or self.on_hangup is not None:  # a later config may name files
             await trio.sleep(INTERVAL)
-            if await trio.to_thread.run_sync(read_versions, self.paths) != self.seen:
+            if await trio.to_thread.run_sync(self.versions) != self.seen:
                 await self._settled()
                 await self.reload(keeper)
 
     async def _settled(self) -> None:
         before = None
         for _ in range(PATIENCE):
-            now = await trio.to_thread.run_sync(read_versions, self.paths)
+            now = await trio.to_thread.run_sync(self.versions)
             if now == before and all(version is not None for _, version in now):
                 return
             before = now

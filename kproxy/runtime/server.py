@@ -350,5 +350,3 @@ class Server:
         self.port_service.close()
         for connection in list(self.connections):
             connection.end("shutdown", "kproxy is stopping")
-        if self.registries is not None:
-            self.registries.prepare({})()

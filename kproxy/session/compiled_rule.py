@@ -18,8 +18,9 @@ from kproxy.base.bounded_map import unheld
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange, FrameDepth
 from kproxy.rules.kinds.base.access import AccessRule
+from kproxy.rules.kinds.base.content_rule import HidingRule
 from kproxy.rules.kinds.base.record_selector import RecordSelector
-from kproxy.rules.kinds.base.rule import LIMITING, LiveRule
+from kproxy.rules.kinds.base.rule import LiveRule
 from kproxy.rules.rule_set import ActiveRule
 from kproxy.rules.select.frame_match import OF_ENTITY, AnswerMatch, FrameMatch
 from kproxy.rules.select.match import PatternSet, is_pattern, readable
@@ -105,7 +106,7 @@ MOST_TEXTS = 4096
 LONGEST_TEXT = 512
 """Characters of the longest text that is cached, which bounds the cache to some 4 MB; longer texts are matched each
 time."""
-HOLDS = (LiveRule.holds_for, AccessRule.holds_for)
+HOLDS = (LiveRule.holds_for, AccessRule.holds_for, HidingRule.holds_for)
 MATCHES = (FrameMatch.holds_entity, AnswerMatch.holds_entity)
 """Match results known to be false for an entity whose text is not selected. Rules with others are general."""
 
@@ -136,9 +137,9 @@ class FieldIndex:
                 self.exact.setdefault(text, set()).add(number)
         if isinstance(rule.match, AnswerMatch):
             self.lenient |= {number}
-        if indexed_by(rule) == "principal" and rule.family in LIMITING:  # see FrameMatch.suspect_anyone
+        if indexed_by(rule) == "principal" and rule.limits_clients:  # see FrameMatch.suspect_anyone
             self.lenient |= {number}
-        if isinstance(rule, AccessRule):
+        if isinstance(rule, (AccessRule, HidingRule)):
             self.doubting |= {number}
 
     def about(self, text: str | None) -> Numbers:

@@ -39,7 +39,6 @@ class RuleProgram:
             or (FrameDepth.BODY in (part.request, part.response) and part.running.rule.reads_entities)
             for part in parts
         )
-        self.selects_records = any(part.running.rule.selects_records for part in parts)
         self.screens = any(part.screens for part in parts)
         self.enforces = any(not part.running.dry_run for part in parts)
         self.filters = any(part.wanted for part in parts)
@@ -165,11 +164,12 @@ def unread(key: int, version: int, live: Sequence[ActiveRule]) -> str:
     last = schema.load(key).versions.last if known else version
     for running in live:
         rule = running.rule
-        if rule.family != "access" or running.dry_run:
+        if not rule.fails_closed or running.dry_run:
             continue
         unseen = key == ENVELOPE or (not known and (rule.match is None or rule.match.about_frame(key, version)))
         if unseen and rule.stops_unread:
             return running.name
-        if known and rule.about(key, last) and rule.depth("request", key, last) == FrameDepth.BODY:
+        depths = rule.depth("request", key, last), rule.depth("response", key, last)
+        if known and rule.about(key, last) and FrameDepth.BODY in depths:
             return running.name
     return ""

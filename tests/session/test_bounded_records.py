@@ -40,6 +40,7 @@ RULES: dict[str, dict[str, Any]] = {
     "mark": {"kind": "set_watermark", "offset_by": -10},
     "small": {"kind": "require", "max_record": 1},
     "added": {"kind": "add_header", "headers": {"a": "{now}", "h1": "other"}},
+    "masked": {"kind": "mask", "at": "produce", "on_unreadable": "pass", "fields": {"value.a": None}},
     "traced": {"kind": "add_header", "headers": {"traceparent": "{traceparent}"}, "replace": False},
     "packed": {"kind": "require", "compression": ["zstd"]},
 }

@@ -30,6 +30,7 @@ from kproxy.protocol import Message
 from kproxy.protocol.elements import partitions
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Batch, Cut, Entry, LegacyEntry, entries
+from kproxy.protocol.records.batch import frame_batch, without_records
 from kproxy.protocol.records.spans import END, HIGHEST, MOST_RECORDS, OFFSET_DELTA, START, EntrySpans, Span
 
 Whole = Batch | LegacyEntry
@@ -37,6 +38,9 @@ ChangeEntry = Callable[[Whole], bytes | None]
 """Returns the new bytes of an entry; None: unchanged."""
 ChangeSpans = Callable[[EntrySpans, Iterable[Span]], Iterable[Span]]
 """Returns the records of an entry after a change."""
+OnUnreadable = Callable[[Whole | None, RecordsError], Buffer | None]
+"""Returns the bytes in the place of an entry that cannot be read or written; None: unchanged. Without an entry: in the
+place of the bytes after the last whole entry."""
 
 RECORDS = "records"
 MOST_PER_FRAME = 500_000
@@ -69,6 +73,25 @@ def whole_entries(data: Buffer | None) -> tuple[list[Whole], Buffer]:
     except RecordsError:
         pass
     return whole, memoryview(data or b"")[position:]
+
+
+CUT_HEAD = 17
+"""Bytes of an entry up to its magic: offset, length, and epoch or crc."""
+
+
+def emptied(entry: Whole | None, rest: Buffer = b"") -> bytes:
+    """Return an entry without records, which keeps the offsets of a batch. Of the bytes after the last whole entry, the
+    first ones of a cut entry remain: they contain no record."""
+    if entry is None:
+        return bytes(rest[:CUT_HEAD]) if any(isinstance(one, Cut) for one in whole_entries_or_cut(rest)) else b""
+    return frame_batch(without_records(entry), b"") if isinstance(entry, Batch) else b""
+
+
+def whole_entries_or_cut(data: Buffer) -> list[Entry]:
+    try:
+        return list(entries(data))
+    except RecordsError:
+        return []
 
 
 def is_control(entry: Entry) -> bool:
@@ -123,28 +146,6 @@ class RecordBudget:
             raise used_up()
 
 
-@dataclass(slots=True)
-class RecordCounts:
-    """Records that a rule has seen, by result. `matched`: by its record conditions. `rejected`: named in an error."""
-
-    seen: int = 0
-    matched: int = 0
-    changed: int = 0
-    withheld: int = 0
-    rejected: int = 0
-    unreadable: int = 0
-
-    def compared(self, before: int, after: Iterable[Span], first_changed: int) -> Iterator[Span]:
-        """Yield the records after a change of `before` records, and count them. The bytes of changed records start at
-        `first_changed` or later."""
-        count = 0
-        for span in after:
-            count += 1
-            self.changed += span[START] >= first_changed
-            yield span
-        self.withheld += max(0, before - count)
-
-
 def used_up() -> RecordsError:
     return RecordsError("expected fewer records or decompressed bytes in one frame")
 
@@ -157,10 +158,9 @@ class OpenBatch:
     def __init__(self, spans: EntrySpans, records: list[Span]) -> None:
         self.spans, self.records, self.changed = spans, records, False
 
-    def apply(self, change: ChangeSpans, counts: RecordCounts) -> bool:
+    def apply(self, change: ChangeSpans) -> bool:
         """Return True if the change differs. Raises RecordsError for records that cannot be written."""
         after = list(yielding(iter(change(self.spans, self.records))))
-        counts.seen += len(self.records)
         if len(after) == len(self.records) and all(map(is_, after, self.records)):
             return False
         entry = self.spans.entry
@@ -170,36 +170,42 @@ class OpenBatch:
             raise RecordsError(f"expected offset deltas from 0 to {most}")
         if len(after) > MOST_RECORDS or sum(map(LAST, after)) - sum(map(FIRST, after)) > self.spans.most_output:
             raise self.spans.too_long()
-        counts.withheld += max(0, len(self.records) - len(after))
-        before = frozenset(map(id, self.records))
-        counts.changed += sum(id(span) not in before for span in after)
         self.records, self.changed = after, True
         return True
 
 
 class FieldEdits:
-    """Records field of one partition, with changes that are not written yet. `counts`: of the rule that changes it."""
+    """Records field of one partition, with changes that are not written yet."""
 
-    __slots__ = ("body", "counts", "edits", "entries", "opened", "rest", "size", "written")
+    __slots__ = ("body", "edits", "entries", "opened", "rest", "shortened", "size", "written")
 
     def __init__(self, body: dict[str, Any], edits: MessageEdits) -> None:
-        self.body, self.edits, self.counts = body, edits, RecordCounts()
+        self.body, self.edits = body, edits
         self.read()
 
     def read(self) -> None:
         data = self.body[RECORDS]
         self.size = len(data or b"")
         self.entries, self.rest = whole_entries(data)
+        self.shortened = False  # the rest
         self.opened: dict[int, OpenBatch] = {}
         self.written: dict[int, bytes] = {}
 
-    def change_records(self, change: ChangeSpans, budget: RecordBudget, *, renumber: bool = False) -> bool:
+    def change_records(
+        self,
+        change: ChangeSpans,
+        budget: RecordBudget,
+        *,
+        renumber: bool = False,
+        on_unreadable: OnUnreadable | None = None,
+    ) -> bool:
         """Change the records of each entry. Return True if any record changed. `renumber`: see `EntrySpans.write`;
-        batches of idempotent producers are not renumbered, since the broker counts their records."""
-        if self.written or renumber:
+        batches of idempotent producers are not renumbered, since the broker counts their records. `on_unreadable`:
+        for entries that cannot be changed, and a cut entry (default: they stay)."""
+        if self.written or self.shortened or renumber:
             self.flush()  # other bytes in the place of an entry may be several entries
         budget.add(self.size)
-        fast, counts = self.edits.fast, self.counts
+        fast = self.edits.fast
 
         def changed(number: int, entry: Whole) -> bool:
             if renumber and is_idempotent(entry):
@@ -207,24 +213,21 @@ class FieldEdits:
             opened = self.opened.get(number)
             if opened is not None:
                 budget.charge(opened.spans)
-                return opened.apply(change, counts)
+                return opened.apply(change)
             with budget.opened(entry) as spans:
                 if renumber or not self.edits.may_keep(spans):
-                    seen = entry.count if isinstance(entry, Batch) else 0
-                    counts.seen += seen
-                    after = counts.compared(seen, change(spans, spans), spans.gap)
-                    return self.replace_entry(number, spans.write(after, renumber=renumber, fast=fast))
+                    return self.replace_entry(number, spans.write(change(spans, spans), renumber=renumber, fast=fast))
                 opened = self.opened[number] = OpenBatch(spans, list(spans))
-            return opened.apply(change, counts)
+            return opened.apply(change)
 
-        return self.change_each(changed)
+        return self.change_each(changed, on_unreadable)
 
     def change_entries(self, change: ChangeEntry) -> bool:
         """Change the bytes of whole entries. Return True if any changed."""
         self.flush()
         return self.change_each(lambda number, entry: self.replace_entry(number, change(entry)))
 
-    def change_each(self, change: Callable[[int, Whole], bool]) -> bool:
+    def change_each(self, change: Callable[[int, Whole], bool], on_unreadable: OnUnreadable | None = None) -> bool:
         changed = False
         for number, entry in enumerate(self.entries):
             if is_control(entry):
@@ -232,8 +235,14 @@ class FieldEdits:
             yield_point()
             try:
                 changed |= change(number, entry)
-            except RecordsError:
-                continue
+            except RecordsError as error:
+                if on_unreadable is not None and (after := on_unreadable(entry, error)) is not None:
+                    self.opened.pop(number, None)
+                    changed |= self.replace_entry(number, bytes(after))
+        if self.rest and on_unreadable is not None:
+            after = on_unreadable(None, RecordsError("expected a whole entry, got a part of it"))
+            if after is not None and after != self.rest:
+                self.rest, changed, self.shortened = after, True, True
         return changed
 
     def replace_entry(self, number: int, after: bytes | None) -> bool:
@@ -248,13 +257,13 @@ class FieldEdits:
             yield_point()
             if opened.changed and (after := opened.spans.write(opened.records, fast=self.edits.fast)) is not None:
                 changed[number] = after
-        if changed:
+        if changed or self.shortened:
             pieces = [changed.get(number, entry.raw) for number, entry in yielding(enumerate(self.entries))]
             self.body[RECORDS] = b"".join((*pieces, self.rest))
 
     def flush(self) -> None:
         """Write all changes into the partition's body, and read it again."""
-        if self.written or self.opened:
+        if self.written or self.opened or self.shortened:
             self.store()
             self.read()
 

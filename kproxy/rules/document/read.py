@@ -21,12 +21,14 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
+from kproxy.base.named_file import PathGuard
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule, Rule
 from kproxy.rules.rule_set import RuleSet
 from kproxy.rules.values.model import Model, Wrong, found, unknown, validate
 from kproxy.rules.values.quantities import Seconds, parse_duration
 from kproxy.rules.values.source import Source, Where, counted, nearest, raise_mistakes, to_value
+from kproxy.rules.values.tls import FileContext
 
 from .check import ListenerTraits, ParsedRule, check_alone, check_names, check_records, check_together, meets_others
 
@@ -313,7 +315,8 @@ def unknown_kind(word: str) -> str:
 def _make_rule(source: Source, at: Where, raw: dict[Any, Any]) -> Rule | None:
     kind = raw.get("kind")
     if isinstance(kind, str) and kind in KINDS:
-        return validate(KINDS[kind], raw, source, at)
+        # Names of files start at the document's folder. The guard is for documents over the admin API, too.
+        return validate(KINDS[kind], raw, source, at, FileContext(Path(source.file).parent, PathGuard()))
     if "kind" not in raw:
         source.note(at, f'"kind" is missing, {ALL_KINDS}')
     elif not isinstance(kind, str):

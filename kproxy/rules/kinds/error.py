@@ -140,9 +140,7 @@ class ErrorEffect(Effect):
     ) -> Iterator[Fail]:
         """Yield the error of each partition, with the records that match."""
         for entity in yielding(entities):
-            indexes = selector.indexes(exchange, entity, now)
-            self.records.rejected += len(indexes)
-            named = tuple((index, self.reason) for index in yielding(indexes))
+            named = tuple((index, self.reason) for index in yielding(selector.indexes(exchange, entity, now)))
             yield Fail(self.rule.error, self.rule.message, (entity,), records=named)
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:

@@ -64,7 +64,7 @@ class ResponseEvaluation(Evaluation):
 
     def evaluate(self, size: int, frame: bytes | None) -> None:
         """Evaluate the response; `frame` is the client's, without its size, or None where rules act on the header only.
-        A response that cannot be decoded passes unchanged, counted, unless a rule forbids names that it may contain."""
+        A response that cannot be decoded passes unchanged, counted, unless a rule fails closed: the connection ends."""
         exchange = self.exchange
         exchange.response_size, self.content = size, frame
         if frame is not None and exchange.pending:
@@ -75,8 +75,8 @@ class ResponseEvaluation(Evaluation):
         if frame is not None and not readable:
             self.session.counters.count("response_unreadable")
             deciding = (pending.part.running for pending in exchange.pending)
-            if any(running.rule.family == "access" and not running.dry_run for running in deciding):
-                self.close = "fin"  # the response may contain names that the rule forbids
+            if any(running.rule.fails_closed and not running.dry_run for running in deciding):
+                self.close = "fin"  # the response may contain names or values that the rule forbids
         if frame is not None and exchange.awaits:
             self.engine.subjects.answered(exchange, exchange.response if readable else None)
         if readable:
@@ -196,7 +196,7 @@ class ResponseEvaluation(Evaluation):
         """Return the entities that the rule selects by errors and records in the response; None: none."""
         found = self.with_error(part, matched) if part.running.rule.selects_errors else matched
         if found and part.records is not None and part.records.response:
-            found = part.records.matching(self.exchange, found, self.now, part.running.records)
+            found = part.records.matching(self.exchange, found, self.now)
         return found or None
 
     def with_error(self, part: CompiledRule, matched: Sequence[Entity]) -> Sequence[Entity] | None:

@@ -6,19 +6,35 @@ requests ask for at most MOST_FETCHED bytes, and batches beyond the client's `ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from kproxy.base.cooperative import yield_point
+from kproxy.base.errors import RecordsError
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.records import Batch
+from kproxy.protocol.records.spans import EntrySpans, Span
 from kproxy.protocol.table.api_keys import FETCH
+from kproxy.rules.bodies import PartitionBody, selected_partitions
+from kproxy.rules.content.edits import RECORDS, FieldEdits, RecordBudget, Whole, emptied
+from kproxy.rules.content.schemas import SchemaNeeded
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Exchange, FrameDepth
+from kproxy.rules.exchange import Edit, Exchange, Fail, FrameDepth
+from kproxy.rules.filter.record_fields import UnreadableRecord
 from kproxy.rules.kinds.base.quota import has_max_bytes
+from kproxy.rules.values.model import Wrong
 
+from .access import is_nameless
+from .record_selector import MOST_NAMED
 from .records_rule import RecordChanges, RecordsRule, edits_of
-from .rule import UNCOUNTED, Decisions, Direction, Effect, Family
+from .rule import UNCOUNTED, Decisions, Direction, Effect, EffectProblem, Family
 
+INVALID_RECORD, POLICY_VIOLATION = 87, 44
+FIRST_WITH_RECORD_ERRORS = 8
+"""Version of Produce whose responses name records; clients of earlier ones do not have INVALID_RECORD."""
 MOST_FETCHED = 8 << 20
 """Bytes of one Fetch response that a rule about content handles."""
 
@@ -61,3 +77,122 @@ class ContentEffect(RecordChanges):
         if exchange.max_bytes is not None and exchange.api.key == FETCH:
             edits_of(exchange, "response").limit(exchange.max_bytes)
         return super().on_response(exchange, entities, now)
+
+
+OnUnreadable = Literal["withhold", "reject", "pass"]
+ChangeRecord = Callable[[Span], Span | None]
+"""Returns a record after a change; None: it is withheld. Raises UnreadableRecord and SchemaNeeded."""
+
+
+class HidingRule(ContentRule):
+    """Rule that hides content from clients. It fails closed, and clients with an unknown principal match. Override
+    `start` with an effect that is a HidingEffect."""
+
+    at: Literal["fetch", "produce"] = Field(
+        default="fetch", description="records of Fetch and ShareFetch responses, or of Produce requests"
+    )
+    on_unreadable: OnUnreadable | None = Field(
+        default=None,
+        description="result for a record that the rule cannot read or change: withhold (the default of fetch), reject "
+        "(the default of produce) or pass",
+    )
+
+    @classmethod
+    def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
+        result, at = raw.get("on_unreadable"), raw.get("at", "fetch")
+        if (at, result) in (("fetch", "reject"), ("produce", "withhold")):
+            own = "withhold" if at == "fetch" else "reject"
+            yield ("on_unreadable",), f"expected {own} or pass with at: {at}, got {result}"
+
+    @property
+    def limits_clients(self) -> bool:
+        return True
+
+    @property
+    def fails_closed(self) -> bool:
+        return self.unreadable_result != "pass"
+
+    @property
+    def stops_unread(self) -> bool:
+        return self.fails_closed
+
+    @property
+    def unreadable_result(self) -> OnUnreadable:
+        return self.on_unreadable or ("withhold" if self.at == "fetch" else "reject")
+
+    def holds_for(self, entity: Entity) -> bool:
+        """Return True if the entity is selected, or could be: its topic is an id without a known name."""
+        match = self.match
+        if match is None or match.holds_entity(entity):
+            return True
+        return match.topic is not None and is_nameless(entity) and match.holds_but_for("topic", entity)
+
+
+class HidingEffect(ContentEffect):
+    """Effect of a rule that hides content. Override `changer`."""
+
+    rule: HidingRule
+
+    def __init__(self, rule: HidingRule) -> None:
+        super().__init__(rule)
+        self.unreadable = EffectProblem("record_unreadable")
+
+    def problems(self) -> Sequence[EffectProblem]:
+        return (self.unreadable,)
+
+    def changer(self, exchange: Exchange, place: PartitionBody) -> Callable[[EntrySpans], ChangeRecord]:
+        """Return the maker of the function that changes the records of one entry of a partition."""
+        raise NotImplementedError
+
+    def go_through(self, exchange: Exchange, entities: Sequence[Entity], direction: Direction, now: float) -> Decisions:
+        edits, budget, changed = edits_of(exchange, direction), RecordBudget(), False
+        failed: list[Fail] = []
+        for place in selected_partitions(edits.message, exchange, entities):
+            if place.body[RECORDS]:
+                test = self.rule.record_test(exchange, place.asked or place.entity, now)
+                rejected: list[tuple[int, str]] = []
+                field, one = edits.field(place.body), replace(place, record_test=test)
+                changed |= self.hide(self.changer(exchange, place), field, one, budget, rejected)
+                if rejected:
+                    code = INVALID_RECORD if exchange.version >= FIRST_WITH_RECORD_ERRORS else POLICY_VIOLATION
+                    failed.append(Fail(code, rejected[0][1], (place.asked or place.entity,), records=tuple(rejected)))
+            yield_point()
+        return (*failed, Edit()) if changed else failed
+
+    def hide(
+        self, make: Callable[[EntrySpans], ChangeRecord], field: FieldEdits, place: PartitionBody, budget: RecordBudget,
+        rejected: list[tuple[int, str]],
+    ) -> bool:  # fmt: skip
+        """Change the records of a partition. Return True if any changed. `rejected`: gets index and reason of records
+        for which the request fails."""
+        result, index = self.rule.unreadable_result, 0
+
+        def note(error: Exception) -> None:
+            self.unreadable.count += 1
+            self.unreadable.last = f"{error} ({place.name})"
+            if result == "reject" and len(rejected) < MOST_NAMED:
+                rejected.append((index, f'rule "{self.rule.name}" cannot read the record'))
+
+        def change(spans: EntrySpans, records: Iterable[Span]) -> Iterator[Span]:
+            nonlocal index
+            if isinstance(spans.entry, Batch) and not spans.entry.count and len(spans.entry.payload):
+                raise RecordsError("expected a batch without bytes after its header, as it has no records")
+            chosen = None if place.record_test is None else place.record_test(spans)
+            alter = make(spans)
+            for span in records:
+                after: Span | None = span
+                try:
+                    if chosen is None or chosen(span):
+                        after = alter(span)
+                except (UnreadableRecord, SchemaNeeded) as error:
+                    note(error)
+                    after = None if result == "withhold" else span
+                index += 1
+                if after is not None:
+                    yield after
+
+        def on_unreadable(entry: Whole | None, error: RecordsError) -> Buffer | None:
+            note(error)
+            return emptied(entry, field.rest) if result == "withhold" else None
+
+        return field.change_records(change, budget, on_unreadable=on_unreadable)

@@ -18,13 +18,13 @@ from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Batch
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.bodies import partitions_of_answer
-from kproxy.rules.content.edits import RECORDS, RecordBudget, RecordCounts, is_control, whole_entries
+from kproxy.rules.content.edits import RECORDS, RecordBudget, is_control, whole_entries
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.filter.evaluate import RecordCondition, never
 from kproxy.rules.filter.record_fields import Decoder, UnreadableRecord
 
-from .rule import LIMITING, LiveRule
+from .rule import LiveRule
 
 MOST_NAMED = 1000
 """Records of one partition that an error response names."""
@@ -37,7 +37,7 @@ class RecordSelector:
 
     def __init__(self, rule: LiveRule, yes: RecordCondition | None, no: RecordCondition | None, key: int) -> None:
         self.rule, self.yes, self.no, self.response = rule, yes, no, key != PRODUCE
-        self.strict = rule.family in LIMITING or getattr(rule, "on_unreadable", "") == "reject"
+        self.strict = rule.limits_clients or getattr(rule, "on_unreadable", "") == "reject"
 
     @classmethod
     def of(cls, rule: LiveRule, key: int, version: int) -> RecordSelector | None:
@@ -48,16 +48,13 @@ class RecordSelector:
         no = None if rule.not_ is None or not rule.not_.about(key, version) else rule.not_.records
         return None if yes is None and no is None else cls(rule, yes, no, key)
 
-    def matching(
-        self, exchange: Exchange, entities: Sequence[Entity], now: float, counts: RecordCounts
-    ) -> tuple[Entity, ...]:
-        """Return the partitions that match, of these entities of the request. `now`: monotonic seconds. `counts` gets
-        the examined records, and those that match `match`."""
+    def matching(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> tuple[Entity, ...]:
+        """Return the partitions that match, of these entities of the request. `now`: monotonic seconds."""
         time, budget = exchange.connection.unix_time(now) * 1000, RecordBudget()
         found = (
             entity
             for entity, data in self.partitions(exchange, entities)
-            if data and self.holds(exchange, entity, data, time, budget, counts)
+            if data and self.holds(exchange, entity, data, time, budget)
         )
         return tuple(dict.fromkeys(found))  # a response may list a partition twice
 
@@ -72,12 +69,10 @@ class RecordSelector:
             if entity.partition is not None:  # by its place, as a request may list a partition twice
                 yield entity, element_at(exchange.request, entity.where)[RECORDS]
 
-    def holds(
-        self, exchange: Exchange, entity: Entity, data: Buffer, time: float, budget: RecordBudget, counts: RecordCounts
-    ) -> bool:
+    def holds(self, exchange: Exchange, entity: Entity, data: Buffer, time: float, budget: RecordBudget) -> bool:
         """Return True if a partition with these records matches. `time`: Unix time in ms."""
         decoder = exchange.connection.decoder
-        if self.yes is not None and not any_record(data, self.yes, time, budget, decoder, counts, strict=self.strict):
+        if self.yes is not None and not any_record(data, self.yes, time, budget, decoder, strict=self.strict):
             return False
         excludes = self.no is not None and self.rule.excludes(exchange, entity)
         return not (excludes and self.no is not None and any_record(data, self.no, time, budget, decoder))
@@ -93,26 +88,24 @@ class RecordSelector:
 
 
 def any_record(
-    data: Buffer, condition: RecordCondition, time: float, budget: RecordBudget, decoder: Decoder | None = None,
-    counts: RecordCounts | None = None, *, strict: bool = False,
+    data: Buffer, condition: RecordCondition, time: float, budget: RecordBudget, decoder: Decoder | None = None, *,
+    strict: bool = False,
 ) -> bool:  # fmt: skip
-    return next(matching_records(data, condition, time, budget, decoder, counts, strict=strict), None) is not None
+    return next(matching_records(data, condition, time, budget, decoder, strict=strict), None) is not None
 
 
 def matching_records(
-    data: Buffer, condition: RecordCondition, time: float, budget: RecordBudget, decoder: Decoder | None = None,
-    counts: RecordCounts | None = None, *, strict: bool = False,
+    data: Buffer, condition: RecordCondition, time: float, budget: RecordBudget, decoder: Decoder | None = None, *,
+    strict: bool = False,
 ) -> Iterator[int]:  # fmt: skip
     """Yield the indexes of matching records in a records field. `strict`: records that cannot be read match, an entry
     that cannot be read counts as one record."""
     budget.add(len(data))
     entries, rest = whole_entries(data)
-    counts = counts or RecordCounts()
     index = 0
     for entry in yielding(entries):
         if is_control(entry):
             continue
-        first = index
         try:
             with budget.opened(entry) as spans:
                 test = condition.test(spans, time, decoder, raises=strict)
@@ -123,18 +116,13 @@ def matching_records(
                     try:
                         matches = test(span)
                     except UnreadableRecord:
-                        counts.unreadable += 1
                         matches = strict
-                    index += 1
                     if matches:
-                        counts.matched += 1
-                        yield index - 1
+                        yield index
+                    index += 1
         except RecordsError:
-            counts.unreadable += 1
             if strict:
                 yield index
             index += 1
-        finally:
-            counts.seen += index - first
     if strict and rest:
         yield index

@@ -18,7 +18,6 @@ from pydantic import AfterValidator, Field
 
 from kproxy.protocol.records.spans import EntrySpans, Span
 from kproxy.protocol.table.api_keys import PRODUCE
-from kproxy.rules.content.edits import RecordCounts
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import (
     ConnectionView,
@@ -30,7 +29,6 @@ from kproxy.rules.exchange import (
     LeaveOut,
     TrafficShape,
 )
-from kproxy.rules.filter.parse import claims
 from kproxy.rules.filter.record_fields import UnreadableRecord
 from kproxy.rules.select.frame_match import WITH_RECORDS, FrameMatch
 from kproxy.rules.select.match import ConnectionMatch
@@ -106,6 +104,11 @@ class Rule(Model):
     match: ConnectionMatch | None = Field(default=None, description="connections to act on (default: all)")
     not_: ConnectionMatch | None = Field(default=None, alias="not", description="connections to leave alone")
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the files that were read with the rule. A change of one of them changes `content`."""
+        return ()
+
     @cached_property
     def content(self) -> str:
         """Return the rule as JSON; equal rules have equal JSON."""
@@ -167,8 +170,6 @@ class Effect:
     """Set if what it decides about requests of one API and version is always the same, whatever they hold."""
     always_acts: bool = False
     """Set if it decides something about each request or response that it is asked about."""
-    records: RecordCounts = RecordCounts()
-    """Counts of the records that it has seen; set by the rule that it belongs to."""
     common: SharedNumbers | None = None
     """State that it shares with the same rule in other processes, where there are any; set like `seed`."""
 
@@ -239,8 +240,18 @@ class LiveRule(Rule):
     def model_post_init(self, context: Any, /) -> None:
         """A client with an unknown principal matches `match:` of limiting rules, and never `not:`."""
         super().model_post_init(context)
-        if self.match is not None and self.family in LIMITING:
+        if self.match is not None and self.limits_clients:
             self.match.suspect_anyone()
+
+    @property
+    def limits_clients(self) -> bool:
+        """Return True if clients cannot exempt themselves from the rule by data that they choose."""
+        return self.family in LIMITING
+
+    @property
+    def fails_closed(self) -> bool:
+        """Return True if frames that the rule cannot read, or fails on, must not pass: the connection is closed."""
+        return self.family == "access"
 
     @property
     def is_fault(self) -> bool:
@@ -302,12 +313,6 @@ class LiveRule(Rule):
         """Return True if it has a condition about the content of records."""
         return any(one is not None and one.records is not None for one in (self.match, self.not_))
 
-    @property
-    def selects_subjects(self) -> bool:
-        """Return True if it has a condition about the subjects of a value's schema."""
-        conditions = [one.records for one in (self.match, self.not_) if one is not None and one.records is not None]
-        return any(claim.field == "subject" for condition in conditions for claim in claims(condition.tree))
-
     def judged_late(self, key: int) -> bool:
         """Return True if its selectors need the response: the broker's errors, or the records that are read."""
         reads = self.selects_records and not self.selects_single_records and key != PRODUCE
@@ -324,11 +329,9 @@ class LiveRule(Rule):
             and no.holds_entity(entity)
         )
 
-    def record_test(
-        self, exchange: Exchange, entity: Entity, now: float, counts: RecordCounts
-    ) -> MakeRecordTest | None:
+    def record_test(self, exchange: Exchange, entity: Entity, now: float) -> MakeRecordTest | None:
         """Return the maker of the test that selects single records of a partition; None: all are selected. A record
-        that cannot be read is not selected. `now`: monotonic seconds."""
+        that cannot be read is selected by rules that fail closed only. `now`: monotonic seconds."""
         yes = None if self.match is None else self.match.records
         no = None if self.not_ is None or not self.excludes(exchange, entity) else self.not_.records
         if yes is None and no is None:
@@ -336,17 +339,14 @@ class LiveRule(Rule):
         time, decoder = exchange.connection.unix_time(now) * 1000, exchange.connection.decoder
 
         def make(spans: EntrySpans) -> Callable[[Span], bool]:
-            wanted = None if yes is None else yes.test(spans, time, decoder, raises=False)
-            unwanted = None if no is None else no.test(spans, time, decoder, raises=False)
+            wanted = None if yes is None else yes.test(spans, time, decoder, raises=self.fails_closed)
+            unwanted = None if no is None else no.test(spans, time, decoder, raises=self.fails_closed)
 
             def test(span: Span) -> bool:
                 try:
-                    matches = (wanted is None or wanted(span)) and not (unwanted is not None and unwanted(span))
+                    return (wanted is None or wanted(span)) and not (unwanted is not None and unwanted(span))
                 except UnreadableRecord:
-                    counts.unreadable += 1
-                    return False
-                counts.matched += matches
-                return matches
+                    return self.fails_closed
 
             return test
 
