@@ -178,6 +178,13 @@ def test_a_search_beyond_a_limit_is_unreadable(schema: AvroSchema, path: tuple[s
         list(schema.search(path)(data))
 
 
+def test_the_last_of_equal_names_in_a_map_counts() -> None:
+    schema = AvroSchema('{"type": "map", "values": {"type": "map", "values": "int"}}')
+    data = b"\x04\x02a\x02\x02b\x02\x00\x02a\x04\x02b\x04\x02b\x06\x00\x00"
+    assert schema.decode(data) == {"a": {"b": 3}}
+    assert list(schema.search(("a", "b"))(data)) == [3]
+
+
 def test_a_search_of_a_large_schema_decodes_the_datum() -> None:
     fields = ",".join(f'{{"name": "f{n}", "type": "int"}}' for n in range(avro.MOST_COMPILED_FIELDS + 1))
     schema = AvroSchema(R % fields)

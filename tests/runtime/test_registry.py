@@ -16,7 +16,7 @@ import trio
 import trio.lowlevel
 
 from kproxy.base.errors import UnusableSetting
-from kproxy.rules.content.schemas import Schema, SchemaKey, SchemaNeeded
+from kproxy.rules.content.schemas import Schema, SchemaKey, SchemaNeeded, framing_of, shown_value
 from kproxy.runtime.config.registries import RegistryConfig
 from kproxy.runtime.io.reactor import Reactor
 from kproxy.runtime.upstreams import registry as clients
@@ -149,6 +149,37 @@ async def test_references_beyond_a_limit_are_invalid(server: SchemaRegistry, bui
         assert await look_up(client, SchemaKey("id", str(number))) is None
         assert client.counts == Counter({("main", "invalid"): 1})
         assert problem in str(client.entries)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("in_header", [False, True])
+async def test_values_of_confluents_serializers_are_decoded(server: SchemaRegistry, in_header: bool) -> None:
+    pytest.importorskip("confluent_kafka.schema_registry.avro", reason="confluent-kafka[avro] is not installed")
+    from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+    from confluent_kafka.schema_registry.avro import AvroSerializer
+    from confluent_kafka.schema_registry.json_schema import JSONSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    conf = {"schema.id.serializer": header_schema_id_serializer} if in_header else {}
+    with SchemaRegistryClient({"url": server.url}) as own:
+        schema = '{"title": "Money", "type": "object"}'
+        made = {
+            "avro": (AvroSerializer(own, MONEY, conf=conf), {"cents": 5}),
+            "json": (JSONSerializer(schema, own, conf=conf), {"cents": 6}),
+        }
+        async with client_of(server) as client:
+            for form, (serialize, value) in made.items():
+                headers: list[tuple[str, bytes]] = []
+                context = SerializationContext(form, MessageField.VALUE, headers)
+                data = await trio.to_thread.run_sync(serialize, value, context)
+                assert bool(headers) == in_header
+                cache, done = client.cache, trio.Event()
+                named = {name.encode(): [content] for name, content in headers}
+                framing = framing_of(data, lambda name, named=named: named.get(name, []), "value")
+                assert framing is not None
+                client.want(framing.key, done.set)
+                await done.wait()
+                shown = shown_value(data, lambda name, named=named: named.get(name, []), cache=cache)
+                assert (shown["format"], shown["value"]) == (form, value)
 
 
 async def test_lookups_of_one_id_share_a_request(server: SchemaRegistry) -> None:

@@ -242,7 +242,12 @@ class WalkWriter:
             self.add(at + 1, f"{count}, p = next_block(data, p)")
             return
         rest = steps[1:] if steps else ()
-        self.add(at, f"{number} = 0", f"{count}, p = open_block(data, p)", f"while {count}:")
+        self.add(
+            at,
+            f"{number} = len(hits)" if is_map else f"{number} = 0",
+            f"{count}, p = open_block(data, p)",
+            f"while {count}:",
+        )
         if item.size != 0 or is_map:
             self.add(at + 1, f"check({count}, data, p)")
         self.add(at + 1, f"for _ in yielding_range({count}):", f" if len(hits) > {MOST_LOOKS}: wrong(-1)")
@@ -250,8 +255,9 @@ class WalkWriter:
         if is_map:
             self.locals += 1
             key = f"k{self.locals}"
+            # of equal names, the last one counts
             self.add(inner, f"{key}, p = read_raw(data, p)", f"if {key} & 1: wrong({key})", f"{key} = p + ({key} >> 1)",
-                     f"if text(data[p:{key}]) == {wanted!r}:", f" p = {key}")  # fmt: skip
+                     f"if text(data[p:{key}]) == {wanted!r}:", f" p = {key}", f" del hits[{number}:]")  # fmt: skip
             self.value(item, rest, False, inner + 1, loops + 1)
             self.add(inner, "else:", f" p = {key}")
             self.value(item, None, False, inner + 1, loops + 1)
@@ -265,7 +271,8 @@ class WalkWriter:
             self.add(inner, "else:")
             self.value(item, None, False, inner + 1, loops + 1)
             self.add(inner + 1, "pass")
-        self.add(inner, f"{number} += 1")
+        if not is_map:
+            self.add(inner, f"{number} += 1")
         self.add(at + 1, f"{count}, p = open_block(data, p)")
 
 
