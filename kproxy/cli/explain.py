@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +21,7 @@ from kproxy.cli.decode import find_api, frames, known_version
 from kproxy.rules.select.frame_match import OF_ENTITY
 
 if TYPE_CHECKING:
+    from kproxy.protocol.records import Record
     from kproxy.rules.rule_set import RuleSet
     from kproxy.tools.rehearse.explain.evaluate import Opinion
     from kproxy.tools.rehearse.explain.report import Survey
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 SHORTEST_FRAME = 20
 """Fewest hexadecimal digits of a word that is read as a frame: the shortest header has ten bytes."""
+PRODUCE_BY_NAME = ("Produce", "12")
+"""The newest Produce with names of topics instead of ids."""
 STYLES = {"acts": "green", "dry run": "green", "depends": "yellow", "not now": "yellow", "no": "dim", "never": "dim"}
 
 
@@ -100,8 +104,11 @@ def selectors(function: Callable[..., None]) -> Callable[..., None]:
 
 @click.command("explain")
 @click.argument("rules", type=click.Path(exists=True))
-@click.argument("what", metavar="API [VERSION] | FRAME", nargs=-1, required=True)
+@click.argument("what", metavar="API [VERSION] | FRAME", nargs=-1)
 @selectors
+@click.option("--record", metavar="FILE", help="File with the value of a record; - is standard input.")
+@click.option("--key", help="Key of the record (default: null).")
+@click.option("--header", multiple=True, metavar="NAME=VALUE", help="Header of the record; may be repeated.")
 @click.option("--nth", type=click.IntRange(1), default=1, help="The request is the Nth that a rule is about.")
 @click.option(
     "--at", metavar="TIME", default=0.0, callback=parsed(late("parse_duration")), help="So long after the start."
@@ -117,13 +124,20 @@ def command(ctx: click.Context, /, *, rules: str, what: tuple[str, ...], nth: in
     `kproxy explain rules/ Produce 9 --topic orders --acks all`. If a rule needs a fact that is not given, its result
     is `depends`, with the missing facts. FRAME is a frame as `kproxy decode` takes it: hexadecimal digits, a file, or
     standard input (-).
+
+    With --record, record conditions are evaluated: `kproxy explain rules/ --record value.json --key k --topic orders`
+    takes Produce 12.
     """
+    file, key, headers = given.pop("record"), given.pop("key"), given.pop("header")
+    if not what and file is None:
+        raise click.UsageError("expected an API or a frame, got none")
+    made = None if file is None else made_record(file, key, headers)
     known = {name: value for name, value in given.items() if value is not None}
     from kproxy.tools.rehearse.explain.report import Surveyor
 
     surveyor = Surveyor(load(rules), nth=nth, now=at, advertise=advertise)
     failed = False
-    for first, target in enumerate(targets(what, known)):
+    for first, target in enumerate(targets(what or PRODUCE_BY_NAME, known, made)):
         if isinstance(target, DecodeError):
             say(f"frame {first + 1}: {target}", err=True)
             failed = True
@@ -144,7 +158,18 @@ def load(path: str) -> RuleSet:
     return load_rules([path])
 
 
-def targets(what: tuple[str, ...], given: dict[str, Any]) -> Iterator[Target | DecodeError]:
+def made_record(file: str, key: str | None, headers: tuple[str, ...]) -> Record:
+    """Return the record with the content of a file as its value. Raises InputError."""
+    from kproxy.protocol.records import Record
+
+    value = frame_bytes(file)
+    if value is None:
+        raise InputError(f"{file} cannot be read: file not found")
+    pairs = tuple((name, text.encode()) for name, _, text in (one.partition("=") for one in headers))
+    return Record(0, int(time() * 1000), None if key is None else key.encode(), value, pairs)
+
+
+def targets(what: tuple[str, ...], given: dict[str, Any], record: Record | None) -> Iterator[Target | DecodeError]:
     """Yield the requests that the command's words name: frames, or APIs with or without a version.
 
     A frame that cannot be decoded is yielded as its error.
@@ -154,13 +179,15 @@ def targets(what: tuple[str, ...], given: dict[str, Any]) -> Iterator[Target | D
 
     data = frame_bytes(what[0]) if len(what) == 1 else None
     if data is not None:
+        if record is not None:
+            raise click.UsageError("expected an API with --record, got a frame")
         yield from of_frames(data, given)
         return
     rest = list(what)
     while rest:
         api = find_api(rest.pop(0))
         version = int(rest.pop(0)) if rest and number_in(rest[0]) is not None else api.versions.last
-        yield of_api(api.key, known_version(api, version), given)
+        yield of_api(api.key, known_version(api, version), given, record, time())
 
 
 def frame_bytes(word: str) -> bytes | None:

@@ -239,3 +239,33 @@ def test_a_frame_tells_what_a_rule_looks_at(rules: Path) -> None:
     beat = request(HEARTBEAT, 4, 1, "app", group_id="g", generation_id=3, member_id="m")
 
     assert "answers REBALANCE_IN_PROGRESS (27) in the broker's place" in explain("r.yaml", "-", data=beat.hex()).output
+
+
+RECORD_RULES = """rules:
+  - {name: reject, kind: error, error: 44, match: {api: Produce, records: value.c == DE and not header.replay}}
+  - {name: mark, kind: set_record, at: produce, value: x, match: {topic: orders, records: key == k}}
+  - {name: read, kind: error, error: 44, match: {api: Fetch, topic: orders, records: timestamp > 2020-01-01}}
+"""
+
+
+def test_record_decides_conditions(rules: Path) -> None:
+    """With the reason and the cost class of each condition."""
+    (rules.parent / "c.yaml").write_text(RECORD_RULES)
+    given = ("c.yaml", "--record", "-", "--key", "k", "--topic", "orders")
+    said = explain(*given, data='{"c": "DE"}').output
+    other = explain(*given, "--header", "replay=1", data='{"c": "DE"}').output
+    fetched = explain("c.yaml", "Fetch", *given[1:], data="text").output
+
+    assert "acts      reject" in said and "acts      mark" in said and "names 1 record" in said
+    assert (
+        'one of its records matches value.c == DE and not header.replay (decodes keys or values of batches with "DE")'
+        in said
+    )
+    assert "no        reject" in other and "none of its records matches" in other
+    assert "acts      read" in fetched and "(reads positions of records)" in fetched
+    assert "if one of its records matches" in explain("c.yaml", "Produce").output
+
+
+def test_record_without_an_api_or_with_a_frame_is_a_usage_error(rules: Path) -> None:
+    assert "expected an API or a frame, got none" in explain("r.yaml").output
+    assert "got a frame" in explain("r.yaml", write().hex(), "--record", "r.yaml").output

@@ -10,7 +10,7 @@ from kproxy.base.errors import RecordsError
 from kproxy.protocol.records.spans import END, START, EntrySpans, Span
 
 from .exchange_fields import EXCHANGES
-from .fields import FieldTable, split_path
+from .fields import FieldDepth, FieldTable, split_path
 from .kinds import unquoted
 from .parse import All, And, FieldTest, FilterNode, Not, Or, claims, parse, written
 from .record_fields import MOST_LOOKS, RECORDS, Decoder, Format, RecordView, UnreadableRecord, parse_path
@@ -221,6 +221,14 @@ class RecordCondition:
 
     def __str__(self) -> str:
         return written(self.tree, RECORDS)
+
+    @property
+    def cost(self) -> str:
+        """Return the cost class in words."""
+        depth = max((RECORDS[claim.field].depth for claim in claims(self.tree)), default=FieldDepth.AT_ONCE)
+        part = ("reads positions of records", "reads bytes of records", "decodes keys or values")[depth]
+        texts = () if self.literals is None else self.literals.texts
+        return f"{part}{' of batches with ' if texts else ''}{' or '.join(text.decode() for text in texts)}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RecordCondition) and (self.tree, self.form) == (other.tree, other.form)

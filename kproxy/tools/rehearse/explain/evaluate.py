@@ -210,7 +210,8 @@ def of_live(rule: LiveRule, running: ActiveRule, target: Target, now: float) -> 
     if not fired and not by_chance:
         return Opinion(rule, "not now", (not_its_turn(rule.when, running),))
     reads: set[str] = set()
-    lines = (*chance(rule.when), *does(running, target, judged, depths, now, reads))
+    conditions = tuple(one.text for one in judged.findings if one.selector == "records")
+    lines = (*chance(rule.when), *conditions, *does(running, target, judged, depths, now, reads))
     if reads:
         fields = ", ".join(sorted(reads))
         return Opinion(

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from kproxy.protocol import Message, decode_request, encode
 from kproxy.protocol.elements import element_at
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import PRODUCE
@@ -159,7 +160,8 @@ def of_records(match: FrameMatch, subject: KnownRequest) -> SelectorFinding:
     """Return the finding about a condition on records."""
     if subject.key not in WITH_RECORDS:
         return SelectorFinding("records", "fails", f"{subject.api} carries no records")
-    text = f"of its records matches {match.records}"
+    assert match.records is not None
+    text = f"of its records matches {match.records} ({match.records.cost})"
     if subject.records is None:
         return SelectorFinding("records", "open", f"if one {text}")
     if any(not lacks_record(match, one, subject) for one in subject.entities):
@@ -259,7 +261,7 @@ def has_structs(value: Any) -> bool:
 class Target:
     """Request for the evaluation of rules. `frame`: its bytes without the length, None when it is made up from `given`;
     `fields` are then the fields of its body that were given. `known`: the values that selectors may ask for, by name.
-    `unix_time`: for the age of records.
+    `record`: the batch of a record that was given, in the request or the response. `unix_time`: for the age of records.
     """
 
     message: Message
@@ -268,6 +270,7 @@ class Target:
     known: Mapping[str, Any] = field(default_factory=dict)
     fields: frozenset[str] = frozenset()
     unix_time: float = 0.0
+    record: bytes | None = None
 
     def copy(self, reads: set[str]) -> Message:
         """Return a copy of the request, for an effect that may change it. `reads` gets the names of the made-up fields
@@ -302,11 +305,13 @@ class Target:
 
     def records_match(self) -> Callable[[RecordCondition, Entity], bool] | None:
         """Return the test whether a record of a partition matches a condition; None: the records are not known."""
-        if self.key != PRODUCE or self.frame is None:
+        if self.record is None and (self.key != PRODUCE or self.frame is None):
             return None
 
         def matches(condition: RecordCondition, entity: Entity) -> bool:
-            data = element_at(self.message, entity.where)["records"] if entity.partition is not None else None
+            data = self.record
+            if data is None:
+                data = element_at(self.message, entity.where)["records"] if entity.partition is not None else None
             return data is not None and any_record(data, condition, self.unix_time * 1000, RecordBudget())
 
         return matches
@@ -339,8 +344,11 @@ def of_frame(message: Message, frame: bytes, given: Mapping[str, Any]) -> Target
     return Target(message, given, frame, known)
 
 
-def of_api(key: int, version: int, given: Mapping[str, Any]) -> Target:
-    """Return a made-up request about one entity with the parts in `given`; other fields have defaults."""
+def of_api(
+    key: int, version: int, given: Mapping[str, Any], record: Record | None = None, unix_time: float = 0.0
+) -> Target:
+    """Return a made-up request about one entity with the parts in `given`; other fields have defaults. `record`: in its
+    only batch, or in the response."""
     struct = layout.body(key, version, "request")
     body = struct.defaults()
     form = shape(key, version)
@@ -352,12 +360,19 @@ def of_api(key: int, version: int, given: Mapping[str, Any]) -> Target:
         fields |= known.keys()
     if form.request and any(role in roles for level in form.request for role, _ in level.keys):
         body[form.request[0].array] = [element(form.request, roles)]
+    data = None if record is None else encode_batch([record])
+    if data is not None and key == PRODUCE:
+        array = form.request[0].array
+        body[array] = body[array] or [element(form.request, roles)]
+        body[array][0][form.request[1].array][0]["records"] = data
+        fields |= {"records", "index"}
     if key == PRODUCE:
         body["acks"] = given.get("acks", -1)
         fields |= {"acks"} & given.keys()
     header = {"request_api_key": key, "request_api_version": version, "correlation_id": 1,
               "client_id": given.get("client_id")}  # fmt: skip
-    return Target(Message(schema.load(key), version, header, body), given, None, given, frozenset(fields))
+    message = Message(schema.load(key), version, header, body)
+    return Target(message, given, None, given, frozenset(fields), unix_time, data)
 
 
 def coordinator(role: str, name: str, body: Mapping[str, Any], roles: Mapping[str, Any]) -> dict[str, Any]:
