@@ -142,7 +142,7 @@ def compile_rules(key: int, version: int, live: Sequence[ActiveRule]) -> RulePro
                 continue
             response = FrameDepth.BODY
         if known or not (FrameDepth.BODY in (request, response) or sees_body(rule)):
-            records = RecordSelector.of(rule, key, version)
+            records = RecordSelector.of(rule, key, version) if rule.selects_records else None
             shows = known and not rule.selects_records and rule.shows(key, version)
             letters = rule.required_literals(key, version) if known else None
             matcher = RuleMatcher(rule, key, version)

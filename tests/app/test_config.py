@@ -293,7 +293,7 @@ def test_what_needs_a_restart_is_told_and_refused(stack: ExitStack, broker: Name
 
 def test_each_part_of_a_config_is_applied_or_needs_a_restart() -> None:
     """A part that neither list names would be taken over in silence, and change nothing."""
-    assert set(Config.model_fields) == {"clusters", "listeners", "limits", "rules", *PARTS}
+    assert set(Config.model_fields) == {"clusters", "listeners", "limits", "registries", "rules", *PARTS}
 
 
 @pytest.mark.parametrize("part", [part for part in PARTS if part not in RESTART])

@@ -41,6 +41,9 @@ PLACES: dict[str, dict[str, Any]] = {
     "clusters.main.tls.cert": {"cluster": {"tls": {"cert": "{}"}}},
     "clusters.main.tls.key": {"cluster": {"tls": {"cert": "good", "key": "{}"}}},
     "clusters.main.sasl.token_file": {"cluster": {"sasl": {"mechanism": "OAUTHBEARER", "token_file": "{}"}}},
+    "registries.main.tls.ca": {"registries": {"main": {"url": "https://a:1", "tls": {"ca": "{}"}}}},
+    "registries.main.tls.cert": {"registries": {"main": {"url": "https://a:1", "tls": {"cert": "{}"}}}},
+    "registries.main.tls.key": {"registries": {"main": {"url": "https://a:1", "tls": {"cert": "good", "key": "{}"}}}},
     "otlp.tls.ca": {"otlp": {"endpoint": "https://a:1", "metrics": 9, "tls": {"ca": "{}"}}},
     "otlp.tls.cert": {"otlp": {"endpoint": "https://a:1", "metrics": 9, "tls": {"cert": "{}"}}},
     "otlp.tls.key": {"otlp": {"endpoint": "https://a:1", "metrics": 9, "tls": {"cert": "good", "key": "{}"}}},
@@ -54,6 +57,9 @@ SECRETS: dict[str, dict[str, Any]] = {
     "otlp.headers.main": {"otlp": {"endpoint": "http://a:1", "metrics": 9, "headers": {"a": "{}"}}},
     "otlp.tls.key_password": {"otlp": {"endpoint": "https://a:1", "metrics": 9,
                                        "tls": {"cert": "good", "key_password": "{}"}}},
+    "registries.main.password": {"registries": {"main": {"url": "https://a:1", "username": "u", "password": "{}"}}},
+    "registries.main.tls.key_password": {"registries": {"main": {"url": "https://a:1",
+                                                                 "tls": {"cert": "good", "key_password": "{}"}}}},
     "audit.kafka.password": {"audit": {"kafka": {"bootstrap": "a:1", "password": "{}"}}},
 }  # fmt: skip
 SOCKETS: dict[str, dict[str, Any]] = {

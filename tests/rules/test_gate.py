@@ -102,7 +102,7 @@ def test_the_reason_is_short() -> None:
         ("networks: 10.0.0.0/8, close_with: half", "expected one of rst, fin"),
         ("networks: 10.0.0.0/8, existing: drop", "expected one of keep, close"),
         ("networks: 10.0.0.0/8, permanent: true", 'unknown key "permanent"'),
-        ("networks: 10.0.0.0/8, when: {for: 5s}", "is in force as long as it is there"),
+        ("networks: 10.0.0.0/8, when: {for: 5s}", "expected no `when`: the rule is always in force"),
         *(
             (f"networks: 10.0.0.0/8, match: {{{name}: {value}}}", f'so that "{name}" cannot be selected on')
             for name, value in (("sni", "a"), ("certificate", "CN=a"), ("node", 1), ("topic", "t"), ("principal", "p"))

@@ -39,7 +39,7 @@ def test_generated_parts_are_those_of_the_models(name: str) -> None:
 
     assert GENERATED[name] == text
     assert all("\n|---|" in part for part in re.findall(r"<!-- table: .*?<!-- end -->", text, re.DOTALL))
-    marks = re.findall(r"^<!-- (?!end|example: )", text, re.MULTILINE)
+    marks = re.findall(r"^<!-- (?!end|example: |fields: )", text, re.MULTILINE)
     assert len(marks) == text.count("<!-- end -->\n")
 
 

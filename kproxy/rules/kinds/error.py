@@ -131,7 +131,7 @@ class ErrorEffect(Effect):
         if self.of_whole_request(form):
             return self.of_request
         records = None
-        if exchange.api.key == PRODUCE and exchange.version >= FIRST_WITH_RECORD_ERRORS:
+        if self.rule.selects_records and exchange.api.key == PRODUCE and exchange.version >= FIRST_WITH_RECORD_ERRORS:
             records = RecordSelector.of(self.rule, PRODUCE, exchange.version)
         return self.of_entities if records is None else list(self.of_records(records, exchange, entities, now))
 
