@@ -9,8 +9,8 @@ PYTHON ?= python3
 WORKERS ?= 2
 # Bytecode is kept, whatever the environment says: hundreds of processes start, each would compile all of kproxy again.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --dist loadfile
-# One worker more than cores: many tests wait for brokers, timeouts and clients.
-ALL := -n $(shell expr $(WORKERS) + 1)
+# Two workers more than cores: many tests wait for brokers, timeouts and clients.
+ALL := -n $(shell expr $(WORKERS) + 2)
 IN_PROCESS := -m "not process and not deep and not measured"
 BIN := $(if $(filter Windows_NT,$(OS)),.venv/Scripts,.venv/bin)
 READY := .venv/.ready-for-work

@@ -47,10 +47,13 @@ FOLDERS = {
     "tests/e2e/": "process",
     "tests/lab/bench/": "process",
 }
+WORKERS = (1, 2) if os.environ.get("KPROXY_TEST_ALL") else (1,)
+"""Numbers of workers for tests that also hold with one. Tests of workers have their own numbers."""
 SWEEPS = {
     "tests/docs/": (1, 1),
     "tests/test_large_configs.py": (6, 3),
     "tests/test_howto_pages.py": (2, 3),
+    "tests/test_docs.py": (2, 2),
     "tests/test_": (1, 1),  # pages: each is a test of its own
     "tests/isolation/test_quota_reconnects.py": (24, 4),
     "tests/isolation/": (1, 1),  # a way around a rule may exist in one API and version only
@@ -67,6 +70,7 @@ SWEEPS = {
     "tests/kafka/test_java_messages.py": (24, 4),
     "tests/rules/test_large_documents.py": (2, 8),
     "tests/tools/verify/test_recorded_faults.py": (2, 8),
+    "tests/protocol/test_golden.py": (4, 3),
     "tests/session/test_bounded_work.py": (6, 8),
     **dict.fromkeys(("tests/access/", "tests/clients/", "tests/e2e/", "tests/faults/", "tests/kafka/"), (2, 4)),
     **dict.fromkeys(("tests/runtime/", "tests/lake/", "tests/quota/", "tests/testing/"), (2, 4)),
@@ -84,6 +88,8 @@ GROUPS = {
         "tests/faults/test_leaders.py",
     ),
     "Java's messages": ("tests/kafka/test_error_answers.py", "tests/kafka/test_java_"),
+    "one broker": ("tests/access/", "tests/faults/", "tests/quota/"),
+    "clusters": ("tests/kafka/",),
     "browser": ("tests/admin/page/",),
     "recordings": ("tests/tools/replay/test_to_kafka.py", "tests/tools/replay/test_serve.py"),
 }
@@ -92,7 +98,9 @@ SECONDS = {
     "Spark": 200,
     "three brokers": 130,
     "Java's messages": 50,
-    "browser": 90,
+    "clusters": 130,
+    "one broker": 90,
+    "browser": 100,
     "recordings": 35,
     "tests/docs/test_contributing.py": 40,
     "tests/test_docs.py": 30,

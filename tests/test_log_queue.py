@@ -18,6 +18,7 @@ import pytest
 
 from kproxy.base.logs import LONGEST, LogQueue, WholeLines, make_log
 from kproxy.testing.process import free_port
+from tests.selection import WORKERS
 from tests.support.fake_broker import FakeBroker
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
@@ -203,7 +204,7 @@ def test_whatever_python_prints_is_a_json_line() -> None:
     assert found.returncode == 1
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_standard_error_that_nobody_reads_stops_nothing(tmp_path: Path, workers: int) -> None:
     """Hundreds of lines into a pipe of 4 kB that is never read: clients are served, and SIGTERM ends it."""
     port = free_port()

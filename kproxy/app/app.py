@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
@@ -262,6 +263,11 @@ class ProxyProcess:
                                 answers=self.answers, unix_time=unix_time)  # fmt: skip
                 self.held.add(shared)
             self.shared[name] = shared
+            if self.config.registries:
+                from kproxy.rules.content.schemas import decoder_of
+
+                shared.find_schemas = partial(self.server.schemas, name)
+                shared.decoder = decoder_of(shared.find_schemas)
         for shared in list(self.held):
             for memory in (shared.requests, shared.responses):
                 if granted := memory.use_limit(limits.max_buffered_bytes):

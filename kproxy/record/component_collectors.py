@@ -12,7 +12,7 @@ import platform
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -47,6 +47,7 @@ RULE_COUNTERS = {
 }
 
 
+RECORDS_SEEN = "Records that a live rule has seen, matched, changed, withheld or rejected, or could not read."
 AUDIT_TOTALS = {
     "kproxy_audit_written": ("written", "Events that are durable."),
     "kproxy_audit_bytes": ("bytes", "Bytes of the lines of durable events, before compression."),
@@ -81,6 +82,11 @@ class RuleCollector(Collector):
             for labels, numbers in counts.items():
                 family.add_metric(labels, numbers[number])
             yield family
+        family = CounterMetricFamily("kproxy_rule_records", RECORDS_SEEN, labels=["rule", "kind", "result"])
+        for (name, kind), by_result in self.records().items():
+            for result, number in by_result.items():
+                family.add_metric([name, kind, result], number)
+        yield family
         info = GaugeMetricFamily("kproxy_rules_info", "1, with the version of the rules in force.", labels=["version"])
         info.add_metric([store.rule_set.id], 1)
         yield info
@@ -112,6 +118,15 @@ class RuleCollector(Collector):
                 numbers = own.matched, own.fired, own.applied, own.problems, own.throttles, own.throttle_seconds
                 for number, count in enumerate(numbers):
                     into[number] += count
+        return counts
+
+    def records(self) -> dict[tuple[str, str], Counter[str]]:
+        """Return the records that rules have seen, by rule and kind and then by result."""
+        counts: dict[tuple[str, str], Counter[str]] = {}
+        for rule in list(self.store.stored_rules.values()):
+            if rule.running is not None and rule.running.records.seen:
+                into = counts.setdefault((rule.name if len(counts) < self.most else OTHER, rule.rule.kind), Counter())
+                into.update(asdict(rule.running.records))
         return counts
 
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from kproxy.base.bounded_map import unheld
+from kproxy.rules.content.edits import RecordCounts
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.advertise import Advertise, AdvertiseRule
 from kproxy.rules.kinds.allow_from import AllowFrom
@@ -53,13 +54,13 @@ class ActiveRule:
     applied (the change was handed to the kernel). A rule in dry-run mode fires where it would act. `on_count` is
     called after one of them grew.
 
-    throttles: exchanges that it throttled. throttle_seconds: waits for a turn at a quota, and the larger of mute and
-    reported throttle time after the response.
+    records: counts of records. throttles: exchanges that it throttled. throttle_seconds: waits for a turn at a quota.
+    After the response, it adds the larger of mute and reported throttle time.
     """
 
     __slots__ = ("applied", "born", "counts_all", "dry_run", "effect", "enabled", "fired", "held", "holds", "lives",
-                 "matched", "on_count", "origin", "raised", "resets", "rule", "said", "seed", "throttle_seconds",
-                 "throttles", "trigger")  # fmt: skip
+                 "matched", "on_count", "origin", "raised", "records", "resets", "rule", "said", "seed",
+                 "throttle_seconds", "throttles", "trigger")  # fmt: skip
 
     def __init__(
         self, rule: LiveRule, origin: str, seed: int, began: float, common: SharedNumbers | None = None
@@ -69,6 +70,7 @@ class ActiveRule:
         self.seed = seed if own is None else own
         self.matched = self.fired = self.applied = self.throttles = 0
         self.throttle_seconds = 0.0
+        self.records = RecordCounts()
         self.resets = 0  # how often they were set back
         self.born = 0  # its number among all that its store has made
         self.lives = 0  # how often it has begun
@@ -157,6 +159,7 @@ class ActiveRule:
         self.effect = self.rule.start()
         self.effect.seed = f"{seed}:draws"  # else trigger and effect would draw the same numbers
         self.effect.common = common
+        self.effect.records = self.records
 
     def resume(self, how: HowGone = "resumed") -> int:
         """Resume all held frames; return their number."""
@@ -173,6 +176,7 @@ class ActiveRule:
         self.resets += 1
         self.matched = self.fired = self.applied = self.throttles = 0
         self.throttle_seconds = 0.0
+        self.records = self.effect.records = RecordCounts()
 
 
 CACHED_BINDINGS = 256

@@ -33,6 +33,7 @@ from kproxy.session.commands import (
     Compute,
     Dial,
     EnsureNodes,
+    LoadSchemas,
     Pause,
     Reshape,
     Resume,
@@ -45,6 +46,7 @@ from kproxy.session.commands import (
 from .protocols import AddressPair, ConnectionPhase, Feed, HostPort, host_port
 
 if TYPE_CHECKING:
+    from kproxy.rules.content.schemas import SchemaKey
     from kproxy.rules.exchange import Facts
     from kproxy.runtime.io.pollers import Deadline
     from kproxy.runtime.io.scheduler import Fiber
@@ -312,6 +314,32 @@ class Connection:
         if self.phase is ConnectionPhase.OPEN:
             now = monotonic()
             self.session.nodes_ready(addresses, now)
+            self.obey(now)
+
+    def load_schemas(self, command: LoadSchemas, now: float) -> None:
+        registries = self.server.registries
+        client = None if registries is None else registries.client(self.session.facts.cluster)
+        waiting = set(command.keys)
+        if client is not None:
+
+            def done(key: SchemaKey) -> None:
+                waiting.discard(key)
+                if not waiting:
+                    self.reactor.cancel(deadline)
+                    self.schemas_loaded()
+
+            waiting = {key for key in command.keys if client.want(key, partial(done, key))}
+            if waiting:  # lookups of other connections may come first
+                deadline = self.reactor.call_at(now + client.config.timeout, self.schemas_loaded)
+                return
+        self.session.schemas_ready(now)
+
+    @entry
+    def schemas_loaded(self) -> None:
+        """Continue the session after `load_schemas`. Later calls have no effect."""
+        if self.phase is ConnectionPhase.OPEN:
+            now = monotonic()
+            self.session.schemas_ready(now)
             self.obey(now)
 
     def pause(self, command: Pause, now: float) -> None:
@@ -646,6 +674,7 @@ OBEY: Mapping[type, Callable[[Connection, Any, float], None]] = {
     Dial: Connection.dial,
     AskVersions: Connection.ask_versions,
     EnsureNodes: Connection.ensure_nodes,
+    LoadSchemas: Connection.load_schemas,
     Pause: Connection.pause,
     Resume: Connection.resume,
     Wake: Connection.wake,

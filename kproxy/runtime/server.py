@@ -350,3 +350,5 @@ class Server:
         self.port_service.close()
         for connection in list(self.connections):
             connection.end("shutdown", "kproxy is stopping")
+        if self.registries is not None:
+            self.registries.prepare({})()

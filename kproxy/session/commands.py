@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from kproxy.rules.exchange import TrafficShape
 
 if TYPE_CHECKING:
+    from kproxy.rules.content.schemas import SchemaKey
     from kproxy.session.lanes.services import LaneHost
 
 CLIENT: Final = 0
@@ -59,6 +60,13 @@ class EnsureNodes:
     `nodes_ready`."""
 
     nodes: Mapping[int, tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSchemas:
+    """Command to load these schemas from the cluster's registry, then to call `schemas_ready`, also if that fails."""
+
+    keys: tuple[SchemaKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +138,19 @@ class CloseBoth:
 
 
 Command = (
-    Send | Dial | AskVersions | EnsureNodes | Pause | Resume | Wake | WakeAt | Compute | Shut | Reshape | CloseBoth
+    Send
+    | Dial
+    | AskVersions
+    | EnsureNodes
+    | LoadSchemas
+    | Pause
+    | Resume
+    | Wake
+    | WakeAt
+    | Compute
+    | Shut
+    | Reshape
+    | CloseBoth
 )
 
 

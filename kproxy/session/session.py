@@ -22,7 +22,7 @@ from kproxy.rules.rule_set import MatchingRules
 from kproxy.session.lanes.assembler import UNSENT
 from kproxy.session.lanes.pair import LanePair
 from kproxy.session.lanes.response_scan import NOT_PLAIN
-from kproxy.session.lanes.services import NODES, TOPICS
+from kproxy.session.lanes.services import NODES, SCHEMAS, TOPICS
 
 from .commands import BROKER, CLIENT
 from .frame import IDENTITY
@@ -74,6 +74,13 @@ class Session(LanePair):
             self.lookups.nodes_ready(nodes)
             if self.responses.blocked == NODES:
                 self.responses.unblock(now)
+
+    def schemas_ready(self, now: float) -> None:
+        """Continue after the lookups of `LoadSchemas`, whether they have succeeded or not."""
+        if not self.phase.ends:
+            for lane in (self.requests, self.responses):
+                if lane.blocked == SCHEMAS:
+                    lane.unblock(now)
 
     @property
     def has_beginning(self) -> object:

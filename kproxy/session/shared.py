@@ -26,6 +26,7 @@ from .held_memory import HeldMemory
 from .partition_session import SessionPartitionLimit
 
 if TYPE_CHECKING:
+    from kproxy.rules.content.schemas import SchemaCache
     from kproxy.rules.filter.record_fields import Decoder
 
 PREFIX = b"kproxy-circle-"
@@ -83,3 +84,5 @@ class ClusterState:
     unix_time: Callable[[float], float] = float  # of monotonic seconds; rehearsals have Unix time already
     trace_sample: float = 1.0  # fraction of new traces that are sampled; for new connections
     decoder: Decoder | None = None  # of keys and values with schemas, for record conditions
+    find_schemas: Callable[[], SchemaCache | None] = lambda: None
+    """Returns the schemas of the cluster's registry; None if it has none."""

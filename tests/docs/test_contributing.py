@@ -54,6 +54,7 @@ def lint(tree: Path, file: str) -> str:
     return run(tree, f"ruff check -q --output-format concise {file}; ruff format --check -q {file}")
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(600)  # several commands, each with all of pytest to import
 def test_examples_of_the_page_work_as_shown(tmp_path: Path) -> None:
     """Files that the page shows pass the style checks, and commands print the lines below them."""

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from kproxy.cli import main
 from kproxy.runtime.upstreams.resolve import OwnPorts
 from kproxy.testing.process import free_port, free_ports
+from tests.selection import WORKERS
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
 
@@ -111,7 +112,7 @@ def test_check_finds_it(tmp_path: Path, listener: dict[str, Any], upstream: str,
     assert ('of listener "main": connections would loop' in found.output) is wrong
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_a_broker_that_advertises_kproxys_own_address(
     fake: Callable[..., Any], kproxy_process: Callable[..., Any], workers: int
 ) -> None:
@@ -134,7 +135,7 @@ def test_a_broker_that_advertises_kproxys_own_address(
         assert "kproxy itself" in next(iter(tried.values()))
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_two_proxies_in_a_circle(kproxy_process: Callable[..., Any], workers: int) -> None:
     """Neither is the other's own address, and one question goes round: whoever gets it back says so, refuses what
     comes, and both go on living with few descriptors."""

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kproxy.protocol import Message, decode_response
+from tests.selection import WORKERS
 from tests.support.fake_broker import FakeBroker, silence
 from tests.support.raw_client import EndOfStream, RawClient
 from tests.support.wait import until
@@ -141,7 +142,7 @@ def test_a_second_signal_ends_the_drain(
     assert line["reason"] == "kproxy received a second stop signal"
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_readiness_turns_before_ports_close(
     fake: Callable[..., Any], proxy_with: Callable[..., Any], workers: int
 ) -> None:
@@ -171,7 +172,7 @@ def test_readiness_turns_before_ports_close(
     assert len(proxy.said("signal", name="SIGTERM")) == 2
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_the_drain_begins_when_the_delay_is_over(
     fake: Callable[..., Any], proxy_with: Callable[..., Any], workers: int
 ) -> None:

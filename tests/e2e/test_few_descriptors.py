@@ -17,6 +17,7 @@ from urllib.request import urlopen
 import pytest
 
 from kproxy.testing.process import free_ports
+from tests.selection import WORKERS
 from tests.support.fake_broker import FakeBroker, silence
 from tests.support.raw_client import RawClient
 from tests.support.wait import until
@@ -69,7 +70,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "log").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_more_clients_than_descriptors(tmp_path: Path, workers: int) -> None:
     """Some are served, the others are refused with a reason; /livez answers all the time, the log has no plain text and
     few lines, and whoever comes when they have gone is served."""
@@ -100,7 +101,7 @@ def test_more_clients_than_descriptors(tmp_path: Path, workers: int) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_who_has_asked_for_more_is_told_once(tmp_path: Path, workers: int) -> None:
     """At the start, by the process that accepts, with how many there may be."""
     with FakeBroker() as broker, proxy(tmp_path, broker.address, workers, max_connections=1000) as running:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kproxy.testing.process import free_port
+from tests.selection import WORKERS
 from tests.support.raw_client import RawClient
 
 NODES = 20_000
@@ -22,7 +23,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_twenty_thousand_nodes_close_one_connection(
     fake: Callable[..., Any], kproxy_process: Callable[..., Any], workers: int
 ) -> None:

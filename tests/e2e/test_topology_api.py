@@ -10,6 +10,7 @@ import pytest
 from kproxy.cli.admin_client import Admin
 from kproxy.runtime.protocols import show
 from kproxy.testing.process import free_port_with_room, free_ports
+from tests.selection import WORKERS
 from tests.support.certificates import Authority, client_context
 from tests.support.raw_client import RawClient
 
@@ -30,7 +31,7 @@ def rule(name: str, **parts: Any) -> dict[str, Any]:
     return {"name": name, "kind": "advertise", **parts}
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_what_clients_are_told_is_what_is_shown(
     fake: Callable[..., Any], kproxy_process: Callable[..., Any], authority: Authority, certificate: str, workers: int
 ) -> None:
@@ -86,7 +87,7 @@ def test_what_clients_are_told_is_what_is_shown(
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_brokers_own_addresses_are_shown_where_clients_see_them(
     fake: Callable[..., Any], kproxy_process: Callable[..., Any], workers: int
 ) -> None:

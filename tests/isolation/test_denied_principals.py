@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from kproxy.protocol.framing import framed
+from kproxy.protocol.records import Record, encode_batch
 from kproxy.rules.exchange import Facts
 from kproxy.rules.kinds import KINDS
 from kproxy.rules.kinds.base.rule import LiveRule
@@ -53,6 +54,17 @@ def test_a_request_behind_a_login_waits_for_its_answer(rules: str, chunk: int) -
 
     assert SECRET not in talk.to_broker
     assert talk.closed is None and len(talk.responses((17, 1), (36, 2), (3, 9))) == 3
+
+
+def test_added_principal_is_that_of_a_pipelined_login() -> None:
+    """A Produce that follows the token waits until the broker has accepted it."""
+    talk = Dialogue('rules: [{name: r, kind: add_header, headers: {x-principal: "<{principal}>"}}]')
+    data = [{"name": "t", "partition_data": [{"index": 0, "records": encode_batch([Record(0, 0, None, b"v")])}]}]
+    talk.client(b"".join((*login(1), request(0, 9, 3, acks=1, topic_data=data))))
+    assert b"x-principal" not in talk.to_broker
+    accept(talk, 1)
+
+    assert b"x-principal\x0a<bob>" in talk.to_broker
 
 
 def test_who_is_allowed_waits_no_longer_than_that() -> None:

@@ -20,7 +20,7 @@ rules:
 """
 
 
-LABELS = ("rule", "kind", "state", "family", "version", "origin")
+LABELS = ("rule", "kind", "result", "state", "family", "version", "origin")
 
 
 WORDS = ("matched", "fired", "applied", "problems")
@@ -95,3 +95,21 @@ rules:
         if sample.name == "kproxy_rule_applied_total"
     }
     assert found == {"fault": "true", "permanent": "false", "access": "false", "quota": "false"}
+
+
+def test_records_have_lines_for_rules_that_have_seen_some() -> None:
+    store = RuleStore()
+    store.replace_files([Source("r.yaml", RULES)], 0)
+    for name, seen in (("a", 3), ("b", 2), ("c", 1)):
+        running = store[name].running
+        assert running is not None
+        running.records.seen, running.records.matched = seen, 1
+    found = {
+        labels: number for (name, labels), number in samples(store, 1).items() if name == "kproxy_rule_records_total"
+    }
+
+    results = ("seen", "matched", "changed", "withheld", "rejected", "unreadable")
+    assert {labels[-1] for labels in found} == {*results}
+    assert (found["a", "delay", "seen"], found["other", "delay", "seen"], found["other", "disconnect", "matched"]) == (
+        3, 2, 1,
+    )  # fmt: skip

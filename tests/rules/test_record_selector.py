@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 from unittest.mock import patch
 from uuid import UUID
@@ -10,6 +11,7 @@ import pytest
 
 from kproxy.base.errors import DocumentError
 from kproxy.protocol.records import Record, decode, encode_batch, entries
+from kproxy.rules.content import edits
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import parse_rules, read_document
 from kproxy.rules.kinds.base import record_selector
@@ -304,3 +306,30 @@ def test_error_without_acks_closes_the_connection_after_other_partitions() -> No
 
     assert sent(talk) == [1]
     assert talk.closed or talk.shut
+
+
+COUNTED = {
+    "error": (ERROR, {"seen": 2, "matched": 1, "rejected": 2}, PRODUCE),
+    "error on fetch": (ERROR, {"seen": 2, "matched": 1}, FETCH),
+    "set_record": ("kind: set_record, value: x, match: {records: value.c == DE}",
+                   {"seen": 3, "matched": 1, "changed": 1}, FETCH),
+    "drop_records": ("kind: drop_records, match: {records: value.c == DE}",
+                     {"seen": 3, "matched": 1, "withheld": 1}, FETCH),
+    "unreadable": ("kind: drop_records, match: {records: value.c ~ DE}",
+                   {"seen": 3, "matched": 1, "withheld": 1, "unreadable": 1}, FETCH),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected", "api"), COUNTED.values(), ids=COUNTED)
+@pytest.mark.parametrize("mode", ["enforce", "dry_run"])
+@pytest.mark.parametrize("kept", [0, 1 << 15])
+def test_records_are_counted_by_result(text: str, expected: Any, api: Any, mode: str, kept: int) -> None:
+    talk = Dialogue(rule(f"{text}, mode: {mode}"))
+    with patch.object(edits, "KEPT_RECORDS", kept):
+        if api is PRODUCE:
+            talk.client(produce(batch(FRENCH, GERMAN, GERMAN)))
+        else:
+            fetched(talk, batch(FRENCH, GERMAN, BROKEN))
+    counts = {name: count for name, count in asdict(talk.rules.live[0].records).items() if count}
+
+    assert counts == expected

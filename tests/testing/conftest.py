@@ -33,7 +33,8 @@ def suite(tmp_path: Path) -> Callable[..., Ran]:
         (tmp_path / "test_suite.py").write_text(dedent(tests))
         (tmp_path / "conftest.py").write_text(dedent(conftest))
         (tmp_path / "pytest.ini").write_text("[pytest]\n" + dedent(ini))
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+        unused = [word for name in ("cacheprovider", "hypothesispytest", "anyio") for word in ("-p", f"no:{name}")]
+        command = [sys.executable, "-m", "pytest", *unused, *arguments]
         # pytest repeats long messages in its summary if it finds itself in CI.
         environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
         ran = subprocess.run(

@@ -114,6 +114,7 @@ def test_workers_of_xdist_do_not_meet(suite: Suite) -> None:
     assert "2 workers" in ran.text
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("way", ["option", "ini", "fixture"])
 def test_in_front_of_a_given_cluster(suite: Suite, mock_cluster: MockCluster, way: str) -> None:
     address = mock_cluster.bootstrap.partition(",")[0]

@@ -182,6 +182,7 @@ BARE = """
     """
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("tests", "ini"), [(MARKED, ""), (BARE, "kproxy_own_names = true\n")])
 def test_one_word(suite: Callable[..., Any], tests: str, ini: str) -> None:
     """The marker, and the option for all tests."""

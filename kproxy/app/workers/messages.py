@@ -191,7 +191,7 @@ class RulesState(msgspec.Struct, frozen=True):
 
 
 class RuleCount(msgspec.Struct, frozen=True, array_like=True):
-    """Counters of a rule in a worker; `held`: requests held now."""
+    """Counters of a rule in a worker; `held`: requests held now; `records`: the fields of `RecordCounts`."""
 
     born: int
     resets: int
@@ -203,3 +203,4 @@ class RuleCount(msgspec.Struct, frozen=True, array_like=True):
     problem: str
     throttles: int = 0
     throttle_seconds: float = 0.0
+    records: tuple[int, ...] = (0,) * 6

@@ -12,6 +12,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import ConfigRefused, InternalError, KproxyError, NotEverywhere, UnusableSetting
+from kproxy.rules.content.edits import RecordCounts
 from kproxy.rules.document.store import RuleStore, Saved, StoredRule
 from kproxy.rules.rule_set import ActiveRule, HowGone
 from kproxy.runtime.io.channel import Unanswered
@@ -305,11 +306,12 @@ def added(total: RuleCount | None, count: RuleCount, *, ended: bool = False) -> 
         return total
     if total is None or total.resets != count.resets:
         return msgspec.structs.replace(count, held=held)
+    records = tuple(map(sum, zip(total.records, count.records, strict=True)))
     return RuleCount(
         count.born, count.resets, total.matched + count.matched, total.fired + count.fired,
         total.applied + count.applied, total.held + held, total.problems + count.problems,
         count.problem or total.problem, total.throttles + count.throttles,
-        total.throttle_seconds + count.throttle_seconds,
+        total.throttle_seconds + count.throttle_seconds, records,
     )  # fmt: skip
 
 
@@ -319,6 +321,7 @@ def show(running: ActiveRule, total: RuleCount) -> None:
     running.matched, running.fired, running.applied = total.matched, total.fired, total.applied
     running.raised, running.said = total.problems, total.problem
     running.throttles, running.throttle_seconds = total.throttles, total.throttle_seconds
+    running.records = RecordCounts(*total.records)
     if grown and running.on_count is not None:
         running.on_count()
 

@@ -9,7 +9,7 @@ of an earlier one is discarded.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -194,4 +194,7 @@ def models(state: RulesState, known: dict[bytes, Rule]) -> dict[bytes, Rule]:
 def counted(running: ActiveRule) -> RuleCount:
     done = running.matched, running.fired, running.applied
     problems = len(running.held), running.problems, running.problem
-    return RuleCount(running.born, running.resets, *done, *problems, running.throttles, running.throttle_seconds)
+    records = astuple(running.records)
+    return RuleCount(
+        running.born, running.resets, *done, *problems, running.throttles, running.throttle_seconds, records
+    )

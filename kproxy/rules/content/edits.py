@@ -146,6 +146,28 @@ class RecordBudget:
             raise used_up()
 
 
+@dataclass(slots=True)
+class RecordCounts:
+    """Records that a rule has seen, by result. `matched`: by its record conditions. `rejected`: named in an error."""
+
+    seen: int = 0
+    matched: int = 0
+    changed: int = 0
+    withheld: int = 0
+    rejected: int = 0
+    unreadable: int = 0
+
+    def compared(self, before: int, after: Iterable[Span], first_changed: int) -> Iterator[Span]:
+        """Yield the records after a change of `before` records, and count them. The bytes of changed records start at
+        `first_changed` or later."""
+        count = 0
+        for span in after:
+            count += 1
+            self.changed += span[START] >= first_changed
+            yield span
+        self.withheld += max(0, before - count)
+
+
 def used_up() -> RecordsError:
     return RecordsError("expected fewer records or decompressed bytes in one frame")
 
@@ -158,9 +180,10 @@ class OpenBatch:
     def __init__(self, spans: EntrySpans, records: list[Span]) -> None:
         self.spans, self.records, self.changed = spans, records, False
 
-    def apply(self, change: ChangeSpans) -> bool:
+    def apply(self, change: ChangeSpans, counts: RecordCounts) -> bool:
         """Return True if the change differs. Raises RecordsError for records that cannot be written."""
         after = list(yielding(iter(change(self.spans, self.records))))
+        counts.seen += len(self.records)
         if len(after) == len(self.records) and all(map(is_, after, self.records)):
             return False
         entry = self.spans.entry
@@ -170,17 +193,20 @@ class OpenBatch:
             raise RecordsError(f"expected offset deltas from 0 to {most}")
         if len(after) > MOST_RECORDS or sum(map(LAST, after)) - sum(map(FIRST, after)) > self.spans.most_output:
             raise self.spans.too_long()
+        counts.withheld += max(0, len(self.records) - len(after))
+        before = frozenset(map(id, self.records))
+        counts.changed += sum(id(span) not in before for span in after)
         self.records, self.changed = after, True
         return True
 
 
 class FieldEdits:
-    """Records field of one partition, with changes that are not written yet."""
+    """Records field of one partition, with changes that are not written yet. `counts`: of the rule that changes it."""
 
-    __slots__ = ("body", "edits", "entries", "opened", "rest", "shortened", "size", "written")
+    __slots__ = ("body", "counts", "edits", "entries", "opened", "rest", "shortened", "size", "written")
 
     def __init__(self, body: dict[str, Any], edits: MessageEdits) -> None:
-        self.body, self.edits = body, edits
+        self.body, self.edits, self.counts = body, edits, RecordCounts()
         self.read()
 
     def read(self) -> None:
@@ -205,7 +231,7 @@ class FieldEdits:
         if self.written or self.shortened or renumber:
             self.flush()  # other bytes in the place of an entry may be several entries
         budget.add(self.size)
-        fast = self.edits.fast
+        fast, counts = self.edits.fast, self.counts
 
         def changed(number: int, entry: Whole) -> bool:
             if renumber and is_idempotent(entry):
@@ -213,12 +239,15 @@ class FieldEdits:
             opened = self.opened.get(number)
             if opened is not None:
                 budget.charge(opened.spans)
-                return opened.apply(change)
+                return opened.apply(change, counts)
             with budget.opened(entry) as spans:
                 if renumber or not self.edits.may_keep(spans):
-                    return self.replace_entry(number, spans.write(change(spans, spans), renumber=renumber, fast=fast))
+                    seen = entry.count if isinstance(entry, Batch) else 0
+                    counts.seen += seen
+                    after = counts.compared(seen, change(spans, spans), spans.gap)
+                    return self.replace_entry(number, spans.write(after, renumber=renumber, fast=fast))
                 opened = self.opened[number] = OpenBatch(spans, list(spans))
-            return opened.apply(change)
+            return opened.apply(change, counts)
 
         return self.change_each(changed, on_unreadable)
 

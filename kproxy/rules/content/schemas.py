@@ -7,14 +7,17 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from kproxy.base.bounded_map import BoundedMap, SharedBudget
-from kproxy.base.errors import KproxyError
+from kproxy.base.cooperative import yielding
+from kproxy.base.errors import KproxyError, RecordsError
+from kproxy.protocol.primitives import Buffer
+from kproxy.protocol.records.spans import EntrySpans, Span
 from kproxy.rules.filter.record_fields import (
     BAD_JSON,
     Decoder,
@@ -27,6 +30,7 @@ from kproxy.rules.filter.record_fields import (
 
 from .avro import AvroSchema
 from .avro_types import SchemaError
+from .edits import RecordBudget, is_control, whole_entries
 
 Lookup = Literal["id", "guid", "subjects", "latest"]
 HeaderOf = Callable[[bytes], list[bytes | None]]
@@ -41,6 +45,10 @@ LATEST = 60.0
 GUID_HEADERS: Mapping[Part, bytes] = {"key": b"__key_schema_id", "value": b"__value_schema_id"}
 APICURIO_HEADERS: Mapping[Part, bytes] = {"key": b"apicurio.key.globalId", "value": b"apicurio.value.globalId"}
 GUID_BYTES = 17
+MOST_UNKNOWN = 100  # schemas that one frame waits for
+PARTS: tuple[tuple[Part, Callable[[EntrySpans, Span], bytes | None]], ...] = (
+    ("value", EntrySpans.value), ("key", EntrySpans.key),
+)  # fmt: skip
 READABLE = frozenset(("AVRO", "JSON"))
 
 
@@ -123,14 +131,18 @@ class SchemaCache:
 
     def has(self, key: SchemaKey) -> bool:
         """Return True if the response to a key is in the cache."""
-        return key in self.schemas or self.others.get(key, (0.0, None))[0] > self.clock()
+        return key in self.schemas or self.is_fresh(*self.others.get(key, (0.0, None)))
 
     def other(self, key: SchemaKey) -> tuple[str, ...] | None:
         """Return subjects, or the latest id of a subject; None: not found. Raises SchemaNeeded."""
         until, found = self.others.get(key, (0.0, None))
-        if until <= self.clock():
+        if not self.is_fresh(until, found):
             raise SchemaNeeded(self, key)
         return found
+
+    def is_fresh(self, until: float, found: tuple[str, ...] | None) -> bool:
+        """Return True if a response may be used. While the registry is down, old subjects are."""
+        return until > self.clock() or (self.is_down and found is not None)
 
     def subjects(self, key: SchemaKey) -> tuple[str, ...]:
         """Return the subjects that contain a schema. Raises SchemaNeeded."""
@@ -176,13 +188,61 @@ def structure_of(
     return Structure(payload, schema.avro, framing.key.id, schema.name or None, subjects)
 
 
-def decoder_of(cache: SchemaCache) -> Decoder:
-    """Return the decoder of conditions about records of a cluster with this registry."""
+FindCache = Callable[[], SchemaCache | None]
+"""Returns the schemas of a cluster's registry; None if it has none."""
+
+
+def decoder_of(find: FindCache) -> Decoder:
+    """Return the decoder of conditions about records of a cluster. A value is unreadable while its schema is not
+    loaded, which is requested then."""
 
     def decode(view: RecordView, part: Part, data: bytes) -> Structure | None:
-        return structure_of(data, partial(view.spans.header, view.span), part, cache, view.form)
+        cache = find()
+        if cache is None:
+            return None
+        try:
+            found = structure_of(data, partial(view.spans.header, view.span), part, cache, view.form)
+        except SchemaNeeded as needed:
+            raise unloaded(needed) from None
+        return found if found is None else found._replace(subjects=partial(subjects_of, found.subjects))
 
     return decode
+
+
+def subjects_of(read: Callable[[], Iterable[str]]) -> Iterable[str]:
+    try:
+        return read()
+    except SchemaNeeded as needed:
+        raise unloaded(needed) from None
+
+
+def unloaded(needed: SchemaNeeded) -> UnreadableRecord:
+    needed.cache.want(needed.key)
+    return UnreadableRecord(str(needed))
+
+
+def unknown_schemas(data: Buffer, cache: SchemaCache, unknown: dict[SchemaKey, None], *, subjects: bool) -> None:
+    """Add the keys of schemas in a records field that the cache lacks, up to MOST_UNKNOWN. `subjects`: also of their
+    subjects. Entries that cannot be read are skipped."""
+    budget = RecordBudget()
+    budget.add(len(data))
+    for entry in yielding(whole_entries(data)[0]):
+        if is_control(entry):
+            continue
+        try:
+            with budget.opened(entry) as spans:
+                for span in spans:
+                    header = partial(spans.header, span)
+                    for part, content in PARTS:
+                        framing = framing_of(content(spans, span) or b"", header, part, cache.id_bytes)
+                        if framing is None:
+                            continue
+                        wanted = SchemaKey("subjects", framing.key.text)
+                        for key in (framing.key, wanted) if subjects and framing.key.lookup == "id" else (framing.key,):
+                            if not cache.has(key) and len(unknown) < MOST_UNKNOWN:
+                                unknown[key] = None
+        except RecordsError:
+            continue
 
 
 NO_HEADERS: HeaderOf = lambda name: []  # noqa: E731

@@ -140,7 +140,9 @@ class ErrorEffect(Effect):
     ) -> Iterator[Fail]:
         """Yield the error of each partition, with the records that match."""
         for entity in yielding(entities):
-            named = tuple((index, self.reason) for index in yielding(selector.indexes(exchange, entity, now)))
+            indexes = selector.indexes(exchange, entity, now)
+            self.records.rejected += len(indexes)
+            named = tuple((index, self.reason) for index in yielding(indexes))
             yield Fail(self.rule.error, self.rule.message, (entity,), records=named)
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:

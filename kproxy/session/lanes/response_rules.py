@@ -78,7 +78,14 @@ class ResponseRules:
         """Evaluate the rules, once the bytes of the response that they read have arrived."""
         exchange = frame.note.exchange
         if exchange.response_depth() == FrameDepth.BODY:
+            looked_up = self.lane.looked_up
             rewritten = self.client_side(frame, frame.note.rewrite)
+            if exchange.program.selects_records and isinstance(rewritten, tuple):
+                waited = looked_up is not None and bool(looked_up.schemas)
+                needed = None if waited else self.session.engine.schemas_of_response(exchange, rewritten[0])
+                if needed is not None:
+                    return Wait(needed)
+                self.lane.looked_up = None
             return self.evaluate_whole(frame, exchange, *rewritten) if isinstance(rewritten, tuple) else rewritten
         need = self.more_of_head(exchange, frame)
         if need:

@@ -16,7 +16,7 @@ from kproxy.session.cluster import (
     remember_named,
     remember_topics,
 )
-from kproxy.session.commands import BROKER, EnsureNodes, Send
+from kproxy.session.commands import BROKER, EnsureNodes, LoadSchemas, Send
 from kproxy.session.inflight import OWN
 from kproxy.session.live.engine import Engine
 from kproxy.session.rewrite.context import GONE, NeedsLookup
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 NODES: Final = "nodes"
 """Wait reason: the addresses of nodes."""
+SCHEMAS: Final = "schemas"
+"""Wait reason: schemas of the cluster's registry."""
 TOPICS: Final = "topics"
 """Wait reason: the cluster's topics."""
 
@@ -43,11 +45,14 @@ class Lookups:
         self.topics_came = False
 
     def begin(self, needed: NeedsLookup, now: float) -> str:
-        """Request the missing nodes or names; return the reason to wait, NODES or TOPICS."""
+        """Request the missing facts; return the reason to wait, NODES, SCHEMAS or TOPICS."""
         if needed.nodes:
             self.nodes = needed.nodes
             self.session.commands.append(EnsureNodes(dict(needed.nodes)))
             return NODES
+        if needed.schemas:
+            self.session.commands.append(LoadSchemas(needed.schemas))
+            return SCHEMAS
         if needed.all_topics:
             self.ask_broker(all_topics_request(), self.learn_all, now)
         else:

@@ -13,9 +13,12 @@ from typing import Any
 
 from kproxy.base.cooperative import defer_free, yielding
 from kproxy.base.errors import DecodeError
-from kproxy.protocol import decode_request, encode
+from kproxy.protocol import decode_request, decode_response, encode
 from kproxy.protocol.codec.message import Message
-from kproxy.protocol.table.api_keys import FETCH, METADATA, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kproxy.protocol.table.api_keys import FETCH, METADATA, PRODUCE, SHARE_ACKNOWLEDGE, SHARE_FETCH
+from kproxy.rules.bodies import PartitionBody, partitions_of_answer, partitions_of_request
+from kproxy.rules.content.edits import RECORDS
+from kproxy.rules.content.schemas import SchemaKey, unknown_schemas
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import (
     Answer,
@@ -237,7 +240,54 @@ class Engine:
             exchange.find = found.all
         if isinstance(found, Selection):
             exchange.listed = found.entities
+            if exchange.program.selects_records:
+                return self.schemas_of_request(exchange, found) or found
         return found
+
+    # ---- schemas for conditions about records
+
+    # The records are read before the rules are evaluated: an evaluation draws triggers, so it cannot be repeated.
+    def schemas_of_request(self, exchange: EvaluatedExchange, selection: Selection) -> NeedsLookup | None:
+        """Return the lookup of schemas that conditions about the records of a Produce need; None: no lookup, or its
+        result is known."""
+        self.view.decoder, looked_up = self.session.shared.decoder, self.session.context.looked_up
+        waited = looked_up is not None and looked_up.schemas
+        if waited or exchange.api.key != PRODUCE or self.session.shared.find_schemas() is None:
+            return None
+        every = selection.program
+        entities: dict[Entity, None] = {}
+        subjects = False
+        for number in every.index.candidates(exchange, selection.groups):
+            part = every.parts[number]
+            excluded = part.matcher.holds(exchange) if part.running.rule.selects_records else None
+            if excluded is not None:
+                entities |= dict.fromkeys(selection.matched(part, number, excluded, ()))
+                subjects = subjects or part.running.rule.selects_subjects
+        return self.unknown_schemas(partitions_of_request(exchange, tuple(entities)), subjects)
+
+    def schemas_of_response(self, exchange: EvaluatedExchange, content: bytes) -> NeedsLookup | None:
+        """Return the lookup of schemas that conditions about the records of a response need, as `schemas_of_request`.
+        `content`: the response without its size."""
+        pending = [one for one in exchange.pending if one.part.running.rule.selects_records]
+        self.view.decoder = self.session.shared.decoder
+        if not pending or self.session.shared.find_schemas() is None:
+            return None
+        try:
+            exchange.answer_is(decode_response(content, exchange.api.key, exchange.version, trailing=True))
+        except DecodeError:
+            return None
+        entities = tuple(dict.fromkeys(entity for one in pending for entity in one.entities))
+        subjects = any(one.part.running.rule.selects_subjects for one in pending)
+        return self.unknown_schemas(partitions_of_answer(exchange, entities), subjects)
+
+    def unknown_schemas(self, partitions: Iterable[PartitionBody], subjects: bool) -> NeedsLookup | None:
+        cache = self.session.shared.find_schemas()
+        unknown: dict[SchemaKey, None] = {}
+        for place in partitions:
+            data = place.body.get(RECORDS)
+            if data and cache is not None:
+                unknown_schemas(data, cache, unknown, subjects=subjects)
+        return NeedsLookup(schemas=tuple(unknown)) if unknown else None
 
     def evaluate_rules(
         self, exchange: EvaluatedExchange, selection: Selection | SessionSelection, evaluation: RequestEvaluation,
@@ -269,7 +319,7 @@ class Engine:
         if matcher.entity is not None or selection or part.records is not None:
             matched = selection.matched(part, number, excluded, ())
             if part.records is not None and matched:
-                matched = part.records.matching(exchange, matched, now)
+                matched = part.records.matching(exchange, matched, now, running.records)
             if not matched and not matcher.of_none(exchange):
                 return
         if not part.wanted or passes_filter(self.session, part, exchange, None, now):
@@ -329,7 +379,7 @@ class Engine:
         if matcher.entity is not None or selection or part.records is not None:
             matched = selection.matched(part, number, excluded, exchange.failures)
             if part.records is not None and not part.records.response and matched:
-                matched = part.records.matching(exchange, matched, now)
+                matched = part.records.matching(exchange, matched, now, running.records)
             if not matched and not matcher.of_none(exchange):
                 if running.counts_all and exchange.failures:
                     self.count_matching(part, number, exchange, selection, evaluation, now)

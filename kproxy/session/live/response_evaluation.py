@@ -196,7 +196,7 @@ class ResponseEvaluation(Evaluation):
         """Return the entities that the rule selects by errors and records in the response; None: none."""
         found = self.with_error(part, matched) if part.running.rule.selects_errors else matched
         if found and part.records is not None and part.records.response:
-            found = part.records.matching(self.exchange, found, self.now)
+            found = part.records.matching(self.exchange, found, self.now, part.running.records)
         return found or None
 
     def with_error(self, part: CompiledRule, matched: Sequence[Entity]) -> Sequence[Entity] | None:

@@ -15,6 +15,7 @@ from kproxy.session.counters import Counters
 from .response_cache import NOBODY, AnswerOwner, ResponseCache
 
 if TYPE_CHECKING:
+    from kproxy.rules.content.schemas import SchemaKey
     from kproxy.session.sasl.identity import Identity
 
 GONE = ("", -1)  # "no such node" as in brokers' responses: an address that cannot be given
@@ -27,11 +28,12 @@ LAST_PORT = 65535
 
 class NeedsLookup(NamedTuple):
     """Facts to look up before a call can be repeated: `nodes` by id with the broker's host and port, the names of topic
-    `ids`, and `all_topics` of the cluster. A lookup of nodes contains nothing else."""
+    `ids`, and `all_topics` of the cluster. A lookup of nodes, or of `schemas`, contains nothing else."""
 
     nodes: Mapping[int, tuple[str, int]] = MappingProxyType({})
     ids: Collection[bytes] = ()
     all_topics: bool = False
+    schemas: tuple[SchemaKey, ...] = ()
 
 
 @dataclass(slots=True)

@@ -147,6 +147,7 @@ def test_silver_of_an_older_kproxy_lacks_columns_not_rows(run: Run, audit: Any) 
     assert (row.reason, row.message) == ("dropped", None)
 
 
+@pytest.mark.deep
 def test_lines_that_another_kproxy_has_sorted_are_sorted_anew(run: Run, audit: Any) -> None:
     """What it did not know is in silver then."""
     audit.publish(audit.event(1, api="Fetch", client_id="c"))
@@ -164,6 +165,7 @@ def test_lines_that_another_kproxy_has_sorted_are_sorted_anew(run: Run, audit: A
     assert [(row.api, row.client_id) for row in run.lake.read(REQUESTS).collect()] == [("Fetch", "c")]
 
 
+@pytest.mark.deep
 def test_bronze_without_kinds_is_sorted_by_its_lines(run: Run, audit: Any) -> None:
     """Its files lie in the batch's folder itself, and the ledger says nothing of kinds."""
     audit.publish(audit.event(1, api="Fetch"), audit.event(2, "audit_gap", reason="dropped"))

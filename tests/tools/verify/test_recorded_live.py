@@ -187,6 +187,7 @@ def test_capture_of_live_traffic_is_clean(kafka: Kafka, tmp_path: Path) -> None:
     assert set(topics["clean"]) == {*verdict["clean"], "thinned-batch"}
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(300)
 def test_lost_write_is_proved_from_an_ordinary_capture(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -149,9 +149,10 @@ class HidingEffect(ContentEffect):
         failed: list[Fail] = []
         for place in selected_partitions(edits.message, exchange, entities):
             if place.body[RECORDS]:
-                test = self.rule.record_test(exchange, place.asked or place.entity, now)
+                test = self.rule.record_test(exchange, place.asked or place.entity, now, self.records)
                 rejected: list[tuple[int, str]] = []
                 field, one = edits.field(place.body), replace(place, record_test=test)
+                field.counts = self.records
                 changed |= self.hide(self.changer(exchange, place), field, one, budget, rejected)
                 if rejected:
                     code = INVALID_RECORD if exchange.version >= FIRST_WITH_RECORD_ERRORS else POLICY_VIOLATION

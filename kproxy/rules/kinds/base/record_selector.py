@@ -18,7 +18,7 @@ from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records import Batch
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.bodies import partitions_of_answer
-from kproxy.rules.content.edits import RECORDS, RecordBudget, is_control, whole_entries
+from kproxy.rules.content.edits import RECORDS, RecordBudget, RecordCounts, is_control, whole_entries
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.filter.evaluate import RecordCondition, never
@@ -48,13 +48,16 @@ class RecordSelector:
         no = None if rule.not_ is None or not rule.not_.about(key, version) else rule.not_.records
         return None if yes is None and no is None else cls(rule, yes, no, key)
 
-    def matching(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> tuple[Entity, ...]:
-        """Return the partitions that match, of these entities of the request. `now`: monotonic seconds."""
+    def matching(
+        self, exchange: Exchange, entities: Sequence[Entity], now: float, counts: RecordCounts
+    ) -> tuple[Entity, ...]:
+        """Return the partitions that match, of these entities of the request. `now`: monotonic seconds. `counts` gets
+        the examined records, and those that match `match`."""
         time, budget = exchange.connection.unix_time(now) * 1000, RecordBudget()
         found = (
             entity
             for entity, data in self.partitions(exchange, entities)
-            if data and self.holds(exchange, entity, data, time, budget)
+            if data and self.holds(exchange, entity, data, time, budget, counts)
         )
         return tuple(dict.fromkeys(found))  # a response may list a partition twice
 
@@ -69,10 +72,12 @@ class RecordSelector:
             if entity.partition is not None:  # by its place, as a request may list a partition twice
                 yield entity, element_at(exchange.request, entity.where)[RECORDS]
 
-    def holds(self, exchange: Exchange, entity: Entity, data: Buffer, time: float, budget: RecordBudget) -> bool:
+    def holds(
+        self, exchange: Exchange, entity: Entity, data: Buffer, time: float, budget: RecordBudget, counts: RecordCounts
+    ) -> bool:
         """Return True if a partition with these records matches. `time`: Unix time in ms."""
         decoder = exchange.connection.decoder
-        if self.yes is not None and not any_record(data, self.yes, time, budget, decoder, strict=self.strict):
+        if self.yes is not None and not any_record(data, self.yes, time, budget, decoder, counts, strict=self.strict):
             return False
         excludes = self.no is not None and self.rule.excludes(exchange, entity)
         return not (excludes and self.no is not None and any_record(data, self.no, time, budget, decoder))
@@ -88,24 +93,26 @@ class RecordSelector:
 
 
 def any_record(
-    data: Buffer, condition: RecordCondition, time: float, budget: RecordBudget, decoder: Decoder | None = None, *,
-    strict: bool = False,
+    data: Buffer, condition: RecordCondition, time: float, budget: RecordBudget, decoder: Decoder | None = None,
+    counts: RecordCounts | None = None, *, strict: bool = False,
 ) -> bool:  # fmt: skip
-    return next(matching_records(data, condition, time, budget, decoder, strict=strict), None) is not None
+    return next(matching_records(data, condition, time, budget, decoder, counts, strict=strict), None) is not None
 
 
 def matching_records(
-    data: Buffer, condition: RecordCondition, time: float, budget: RecordBudget, decoder: Decoder | None = None, *,
-    strict: bool = False,
+    data: Buffer, condition: RecordCondition, time: float, budget: RecordBudget, decoder: Decoder | None = None,
+    counts: RecordCounts | None = None, *, strict: bool = False,
 ) -> Iterator[int]:  # fmt: skip
     """Yield the indexes of matching records in a records field. `strict`: records that cannot be read match, an entry
     that cannot be read counts as one record."""
     budget.add(len(data))
     entries, rest = whole_entries(data)
+    counts = counts or RecordCounts()
     index = 0
     for entry in yielding(entries):
         if is_control(entry):
             continue
+        first = index
         try:
             with budget.opened(entry) as spans:
                 test = condition.test(spans, time, decoder, raises=strict)
@@ -116,13 +123,18 @@ def matching_records(
                     try:
                         matches = test(span)
                     except UnreadableRecord:
+                        counts.unreadable += 1
                         matches = strict
-                    if matches:
-                        yield index
                     index += 1
+                    if matches:
+                        counts.matched += 1
+                        yield index - 1
         except RecordsError:
+            counts.unreadable += 1
             if strict:
                 yield index
             index += 1
+        finally:
+            counts.seen += index - first
     if strict and rest:
         yield index

@@ -83,9 +83,12 @@ class RecordChanges(Effect):
         selects = self.rule.selects_single_records and self.rule.selects_records
         for place in selected_partitions(edits.message, exchange, entities):
             if place.body[RECORDS]:
-                test = self.rule.record_test(exchange, place.asked or place.entity, now) if selects else None
-                place = replace(place, record_test=test)
-                changed |= self.change(exchange, edits.field(place.body), place, budget, now)
+                if selects:
+                    test = self.rule.record_test(exchange, place.asked or place.entity, now, self.records)
+                    place = replace(place, record_test=test)
+                field = edits.field(place.body)
+                field.counts = self.records
+                changed |= self.change(exchange, field, place, budget, now)
             yield_point()  # for each batch: one costs as much as many entities
         return (Edit(),) if changed else ()
 

@@ -18,6 +18,7 @@ from pydantic import AfterValidator, Field
 
 from kproxy.protocol.records.spans import EntrySpans, Span
 from kproxy.protocol.table.api_keys import PRODUCE
+from kproxy.rules.content.edits import RecordCounts
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import (
     ConnectionView,
@@ -29,6 +30,7 @@ from kproxy.rules.exchange import (
     LeaveOut,
     TrafficShape,
 )
+from kproxy.rules.filter.parse import claims
 from kproxy.rules.filter.record_fields import UnreadableRecord
 from kproxy.rules.select.frame_match import WITH_RECORDS, FrameMatch
 from kproxy.rules.select.match import ConnectionMatch
@@ -170,6 +172,8 @@ class Effect:
     """Set if what it decides about requests of one API and version is always the same, whatever they hold."""
     always_acts: bool = False
     """Set if it decides something about each request or response that it is asked about."""
+    records: RecordCounts = RecordCounts()
+    """Counts of the records that it has seen; set by the rule that it belongs to."""
     common: SharedNumbers | None = None
     """State that it shares with the same rule in other processes, where there are any; set like `seed`."""
 
@@ -313,6 +317,12 @@ class LiveRule(Rule):
         """Return True if it has a condition about the content of records."""
         return any(one is not None and one.records is not None for one in (self.match, self.not_))
 
+    @property
+    def selects_subjects(self) -> bool:
+        """Return True if it has a condition about the subjects of a value's schema."""
+        conditions = [one.records for one in (self.match, self.not_) if one is not None and one.records is not None]
+        return any(claim.field == "subject" for condition in conditions for claim in claims(condition.tree))
+
     def judged_late(self, key: int) -> bool:
         """Return True if its selectors need the response: the broker's errors, or the records that are read."""
         reads = self.selects_records and not self.selects_single_records and key != PRODUCE
@@ -329,7 +339,9 @@ class LiveRule(Rule):
             and no.holds_entity(entity)
         )
 
-    def record_test(self, exchange: Exchange, entity: Entity, now: float) -> MakeRecordTest | None:
+    def record_test(
+        self, exchange: Exchange, entity: Entity, now: float, counts: RecordCounts
+    ) -> MakeRecordTest | None:
         """Return the maker of the test that selects single records of a partition; None: all are selected. A record
         that cannot be read is selected by rules that fail closed only. `now`: monotonic seconds."""
         yes = None if self.match is None else self.match.records
@@ -344,9 +356,12 @@ class LiveRule(Rule):
 
             def test(span: Span) -> bool:
                 try:
-                    return (wanted is None or wanted(span)) and not (unwanted is not None and unwanted(span))
+                    matches = (wanted is None or wanted(span)) and not (unwanted is not None and unwanted(span))
                 except UnreadableRecord:
-                    return self.fails_closed
+                    counts.unreadable += 1
+                    matches = self.fails_closed
+                counts.matched += matches
+                return matches
 
             return test
 
