@@ -192,6 +192,7 @@ async def test_hostile_body_of_many_values_is_not_parsed() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.deep
 @IN_BOTH_UNITS
 async def test_list_and_release_of_many_held_frames_yield(
     held: Held, monkeypatch: pytest.MonkeyPatch, unit: Unit

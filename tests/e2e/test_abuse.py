@@ -451,6 +451,7 @@ def connections(proxy: Proxy) -> list[dict[str, Any]]:
     return list(json.loads(proxy.get("/api/connections")[1])["connections"])
 
 
+@pytest.mark.deep
 def test_frames_of_very_many_names(proxy: Proxy) -> None:
     """Each takes kproxy a good while, for a rule looks into all of it: others and /livez have many turns meanwhile."""
     frame = large(PRODUCE, 9, "request", 50_000, acks=0)

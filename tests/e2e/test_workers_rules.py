@@ -261,6 +261,7 @@ def test_a_tail_has_the_lines_of_all_workers(two: Two) -> None:
     assert all(numbers == sorted(numbers) and len(numbers) == 3 for numbers in by_client.values())
 
 
+@pytest.mark.deep
 def test_a_worker_that_is_killed_comes_back_with_the_rules(two: Two) -> None:
     """Counters do not go back, `nth` counts on, the others have noticed nothing, and readiness says what is missing."""
     two.put("fifth", kind="error", error="LEADER_NOT_AVAILABLE", match={"api": "Metadata"}, when={"nth": 5})

@@ -239,6 +239,7 @@ def test_acls_are_about_the_clients_names(secure_kafka: Kafka, kproxy_process: P
     assert java("produce", config=alice, topic="ren-acl", tag="after", count=1, padding=0) == {"ren-acl": 1}
 
 
+@pytest.mark.deep
 def test_tls_with_certificates_on_both_sides(
     secure_kafka: Kafka, kproxy_process: Proxies, keys: Keys, java: JavaProgram
 ) -> None:

@@ -111,6 +111,7 @@ def test_days_merge_in_any_order(silver: Callable[..., Any]) -> None:
     assert sorted(map(str, how.combine(late).collect())) == sorted(map(str, how.combine(at_once).collect()))
 
 
+@pytest.mark.deep
 def test_they_add_up_to_the_traffic(silver: Callable[..., Any]) -> None:
     """Of each day: requests, and bytes in both directions, whatever addresses, nodes and sizes are not known."""
     chance = random.Random(6)

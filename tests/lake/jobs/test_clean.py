@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
+import pytest
+
 from kproxy.lake.jobs.ingest import FileSource, bronze, silver
 from kproxy.lake.jobs.upkeep import delete_consumed, drop_old
 from kproxy.lake.lake import BatchLedger
@@ -23,6 +25,7 @@ def test_days_that_are_too_old_go(run: Run, audit: Any) -> None:
     assert run.lake.days(REQUESTS) == run.lake.days(BRONZE) == [date(2026, 8, 23), date(2026, 11, 21)]
 
 
+@pytest.mark.deep
 def test_batches_of_which_nothing_is_left_are_forgotten(run: Run, audit: Any) -> None:
     """Not while their event files are there, nor the newest, which Spark may begin again; nothing is taken twice."""
     times = ("2026-08-01T10:00:00Z", "2026-08-02T10:00:00Z", "2026-11-21T10:00:00Z", "2026-08-03T10:00:00Z")

@@ -41,6 +41,7 @@ def test_only_what_came_twice_is_compared(spark: SparkSession) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.deep
 def test_what_is_missing_is_counted(spark: SparkSession) -> None:
     """Between the first and the last id of each source, over batches that came in any order."""
     given = ids(bronze(spark, 130, 200, 200)).unionByName(ids(bronze(spark, 63, 64, 65, 127, 130)))

@@ -68,8 +68,8 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def found(spark: SparkSession, capture: str) -> WhatIf:
-    """Divided among three tasks; the rules count per connection, so that changes nothing."""
-    return whatif(spark, [capture], [("r.yaml", RULES)], tasks=3)
+    """Divided among two tasks; the rules count per connection, so that changes nothing."""
+    return whatif(spark, [capture], [("r.yaml", RULES)], tasks=2)
 
 
 def rules_of(found: WhatIf) -> dict[str, dict[str, Any]]:

@@ -16,7 +16,7 @@ from tests.tools.verify.model import Model
 from tests.tools.verify.operated_model import OperatedModel, apart, cut, unreadable
 
 STEPS = 12
-HISTORIES = 400 if os.environ.get("KPROXY_TEST_ALL") else 12
+HISTORIES = 400 if os.environ.get("KPROXY_TEST_ALL") else 6
 BROKEN = (
     "lost-write", "offset-given-twice", "inconsistent-offset", "duplicate-sequence", "aborted-read", "lost-commit",
     "hidden-transaction",
