@@ -110,8 +110,8 @@ class PythonRule(LiveRule):
     """Calls your own function with each matching exchange and message, and applies the result.
 
     The function receives `(exchange, message)` and returns None, a decision of `kproxy.rules.exchange` or a list of
-    them. It runs inside the proxy and blocks all connections of its process until it returns. Only files may contain
-    it.
+    them. It runs inside the proxy and blocks all connections of its process until it returns. kproxy accepts
+    it from files only, and in tests from `inject`.
     """
 
     group = "custom changes"
