@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from kproxy.base.errors import DocumentError
+from kproxy.protocol import decode_request
 from kproxy.protocol.records import Record, decode, encode_batch, entries
 from kproxy.rules.content import edits
 from kproxy.rules.document.lint import lint_rules
@@ -17,6 +18,7 @@ from kproxy.rules.document.read import parse_rules, read_document
 from kproxy.rules.kinds.base import record_selector
 from kproxy.rules.values.source import Source
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
+from kproxy.tools.rehearse.explain.target import explain_selectors, of_frame
 
 GERMAN = Record(0, 1_000, b"k1", b'{"c": "DE", "n": 1}', (("replay", b"no"),))
 FRENCH = Record(1, 2_000, b"k2", b'{"c": "FR", "n": 2}')
@@ -138,11 +140,14 @@ def test_corrupt_records_damages_batches_with_a_matching_record() -> None:
     assert bytes(second["records"]) == LAST
 
 
-NOT = {
-    "records": ("not: {records: value.c == DE}", [1]),
-    "records and another line": ("not: {records: value.c == DE, client_id: other}", [0, 1]),
-    "records of both": ("match: {records: value.n > 0}, not: {records: header.replay}", [1]),
-    "another API": ("not: {api: Fetch, records: value.c == DE}", [0, 1]),
+NOT = {  # by the records of a partition; other records never exempt one
+    "records": ("not: {records: value.c == DE}", [0, 1]),
+    "all records": ("not: {records: value.n > 0}", []),
+    "records and another line": ("not: {records: value.n > 0, client_id: other}", [0, 1]),
+    "records of both": ("match: {records: value.n > 0}, not: {records: header.replay}", [0, 1]),
+    "same records": ("match: {records: value.c == DE}, not: {records: header.replay}", []),
+    "another record": ("match: {records: value.c == DE}, not: {records: value.c == FR}", [0]),
+    "another API": ("not: {api: Fetch, records: value.n > 0}", [0, 1]),
     "partition": ("not: {partition: 1, records: value.n == 2}", [0]),
 }
 
@@ -153,6 +158,10 @@ def test_not_excludes_partitions_by_their_records(lines: str, failing: list[int]
     left = [one for one in (0, 1) if one not in failing]
 
     assert (sent(talk) if left else talk.requests()) == left
+    frame = produce(BOTH, LAST)[4:]
+    target = of_frame(decode_request(frame), frame, {})
+    found = explain_selectors(talk.rules.live[0].rule, target.subject)
+    assert [one.partition for one in found.entities] == failing
 
 
 def test_not_excludes_single_records_in_kinds_that_change_records() -> None:
@@ -164,7 +173,7 @@ def test_not_excludes_single_records_in_kinds_that_change_records() -> None:
 @pytest.mark.parametrize("side", ["match", "not"])
 def test_unreadable_record_matches_only_rules_that_limit_clients(side: str) -> None:
     condition = f"{side}: {{api: Produce, records: value.c == DE}}"
-    for damaged in (batch(BROKEN), batch(GERMAN, codec=3)[:-3], b"\0" * 30):
+    for damaged in (batch(BROKEN), batch(GERMAN, codec=3)[:-3], b"\0" * 30, batch(GERMAN, control=True)):
         if side == "match":
             passes = Dialogue(rule(f"kind: error, error: 44, {condition}")).client(produce(damaged))
             assert len(passes.requests()) == 1

@@ -1,14 +1,17 @@
 """Record conditions of rules (`records` under `match` and `not`) in kinds that do not change single records.
 
-A partition matches if one of its records matches the condition of `match`, and none matches the condition of `not`.
+A partition matches if one of its records matches the condition of `match`, and does not match the condition of `not`.
+Other records of the partition never exempt it: a producer could add one for that.
 
 A record that cannot be read (invalid JSON, unknown codec, beyond a limit) matches neither condition. In rules that
-limit clients, and with `on_unreadable: reject`, it matches the condition of `match`.
+limit clients, and with `on_unreadable: reject`, it matches the condition of `match`. So does a control batch in a
+Produce request, which only brokers may write.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 
 from kproxy.base.cooperative import yielding
@@ -76,57 +79,78 @@ class RecordSelector:
         self, exchange: Exchange, entity: Entity, data: Buffer, time: float, budget: RecordBudget, counts: RecordCounts
     ) -> bool:
         """Return True if a partition with these records matches. `time`: Unix time in ms."""
-        decoder = exchange.connection.decoder
-        if self.yes is not None and not any_record(data, self.yes, time, budget, decoder, counts, strict=self.strict):
-            return False
-        excludes = self.no is not None and self.rule.excludes(exchange, entity)
-        return not (excludes and self.no is not None and any_record(data, self.no, time, budget, decoder))
+        return next(self.selected(exchange, entity, data, time, budget, counts), None) is not None
+
+    def selected(
+        self, exchange: Exchange, entity: Entity, data: Buffer, time: float, budget: RecordBudget,
+        counts: RecordCounts | None = None,
+    ) -> Iterator[int]:  # fmt: skip
+        """Return the indexes of the records of a partition that match `match`, and do not match `not`."""
+        no = self.no if self.no is not None and self.rule.excludes(exchange, entity) else None
+        if self.yes is None and no is None:
+            return iter((0,))  # `not` is about other partitions
+        decoder, controls = exchange.connection.decoder, not self.response
+        return matching_records(
+            data, self.yes, time, budget, decoder, counts, no=no, strict=self.strict, controls=controls
+        )
 
     def indexes(self, exchange: Exchange, entity: Entity, now: float) -> tuple[int, ...]:
         """Return the indexes of the first MOST_NAMED records of a partition of a request that match `match`."""
         data = element_at(exchange.request, entity.where)[RECORDS] if entity.partition is not None else None
         if not data or self.yes is None:
             return ()
-        time, decoder = exchange.connection.unix_time(now) * 1000, exchange.connection.decoder
-        found = matching_records(data, self.yes, time, RecordBudget(), decoder, strict=self.strict)
-        return tuple(islice(found, MOST_NAMED))
+        time = exchange.connection.unix_time(now) * 1000
+        return tuple(islice(self.selected(exchange, entity, data, time, RecordBudget()), MOST_NAMED))
 
 
 def any_record(
-    data: Buffer, condition: RecordCondition, time: float, budget: RecordBudget, decoder: Decoder | None = None,
-    counts: RecordCounts | None = None, *, strict: bool = False,
-) -> bool:  # fmt: skip
-    return next(matching_records(data, condition, time, budget, decoder, counts, strict=strict), None) is not None
+    data: Buffer, yes: RecordCondition | None, time: float, budget: RecordBudget, *, no: RecordCondition | None = None
+) -> bool:
+    """Return True if a record matches `yes` (None: any record does), and does not match `no`."""
+    return next(matching_records(data, yes, time, budget, no=no), None) is not None
 
 
-def matching_records(
-    data: Buffer, condition: RecordCondition, time: float, budget: RecordBudget, decoder: Decoder | None = None,
-    counts: RecordCounts | None = None, *, strict: bool = False,
+def matching_records(  # noqa: PLR0913  # keywords
+    data: Buffer, yes: RecordCondition | None, time: float, budget: RecordBudget, decoder: Decoder | None = None,
+    counts: RecordCounts | None = None, *, no: RecordCondition | None = None, strict: bool = False,
+    controls: bool = False,
 ) -> Iterator[int]:  # fmt: skip
-    """Yield the indexes of matching records in a records field. `strict`: records that cannot be read match, an entry
-    that cannot be read counts as one record."""
+    """Yield the indexes of the records in a records field that match `yes` (None: all), and do not match `no`.
+
+    `strict`: records that cannot be read match `yes`. An entry that cannot be read counts as one record. `controls`:
+    control batches cannot be read; otherwise they have no records.
+    """
     budget.add(len(data))
+    strict = strict or yes is None
     entries, rest = whole_entries(data)
     counts = counts or RecordCounts()
     index = 0
     for entry in yielding(entries):
         if is_control(entry):
+            if controls:
+                counts.unreadable += 1
+                if strict:
+                    yield index
             continue
         first = index
         try:
             with budget.opened(entry) as spans:
-                test = condition.test(spans, time, decoder, raises=strict)
-                if test is never:
+                wanted = None if yes is None else yes.test(spans, time, decoder, raises=strict)
+                if wanted is never:
                     index += entry.count if isinstance(entry, Batch) else 1
                     continue
+                unwanted = None if no is None else no.test(spans, time, decoder)
                 for span in spans:
                     try:
-                        matches = test(span)
+                        found = wanted is None or wanted(span)
                     except UnreadableRecord:
                         counts.unreadable += 1
-                        matches = strict
+                        found = strict
+                    if found and unwanted is not None:
+                        with suppress(UnreadableRecord):
+                            found = not unwanted(span)
                     index += 1
-                    if matches:
+                    if found:
                         counts.matched += 1
                         yield index - 1
         except RecordsError:

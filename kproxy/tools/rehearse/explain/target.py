@@ -31,12 +31,16 @@ SelectorState = Literal["holds", "fails", "open"]
 OF_CONNECTION = (*ConnectionMatch.model_fields, "node")
 
 
+RecordTest = Callable[[RecordCondition | None, RecordCondition | None, Entity], bool]
+
+
 @dataclass(frozen=True)
 class KnownRequest:
     """Known part of a request. `known`: its connection and its header, by selector; missing selectors are open.
 
     `entities`: the entities of the request. With `whole` they are complete; otherwise missing attributes of an entity
-    are open. `records`: the test whether one of the records of a partition matches; None: the records are not known.
+    are open. `records`: the test whether a record of a partition matches the first condition (None: any does), and
+    does not match the second one; None: the records are not known.
     """
 
     key: int
@@ -44,7 +48,7 @@ class KnownRequest:
     known: Mapping[str, Any] = field(default_factory=dict)
     entities: tuple[Entity, ...] = (Entity(),)
     whole: bool = False
-    records: Callable[[RecordCondition, Entity], bool] | None = None
+    records: RecordTest | None = None
 
     @property
     def api(self) -> str:
@@ -77,7 +81,7 @@ def explain_selectors(rule: Rule, subject: KnownRequest) -> SelectorFindings:
         names = " and ".join(one.selector for one in findings if one.selector in OF_ENTITY)
         findings.append(SelectorFinding(names, "fails", f"nothing that it asks about has this {names} together"))
     if not_ is not None:
-        left, excluding = spared(not_, subject, entities)
+        left, excluding = spared(match, not_, subject, entities)
         findings += excluding
         entities = left
     words = {one.word for one in findings}
@@ -86,7 +90,7 @@ def explain_selectors(rule: Rule, subject: KnownRequest) -> SelectorFindings:
 
 
 def spared(
-    not_: ConnectionMatch, subject: KnownRequest, entities: tuple[Entity, ...]
+    match: ConnectionMatch | None, not_: ConnectionMatch, subject: KnownRequest, entities: tuple[Entity, ...]
 ) -> tuple[tuple[Entity, ...], list[SelectorFinding]]:
     """Return the entities that `not` leaves, and findings if none is left or some may be excluded."""
     findings = list(findings_of(not_, subject))
@@ -96,7 +100,8 @@ def spared(
     sure = tuple(
         one
         for one in entities
-        if any(holds(not_, name, one, subject) == "fails" for name in by_entity) or lacks_record(not_, one, subject)
+        if any(holds(not_, name, one, subject) == "fails" for name in by_entity)
+        or spares_record(match, not_, one, subject)
     )
     if sure:
         return sure, []
@@ -124,7 +129,14 @@ def selected(match: ConnectionMatch | None, subject: KnownRequest) -> tuple[Enti
 def lacks_record(match: ConnectionMatch, entity: Entity, subject: KnownRequest) -> bool:
     """Return True if the match has a record condition, and no record of this partition matches it."""
     condition = match.records if isinstance(match, FrameMatch) else None
-    return condition is not None and subject.records is not None and not subject.records(condition, entity)
+    return condition is not None and subject.records is not None and not subject.records(condition, None, entity)
+
+
+def spares_record(match: ConnectionMatch | None, not_: ConnectionMatch, entity: Entity, subject: KnownRequest) -> bool:
+    """Return True if `not` has a record condition, and leaves a record of this partition that `match` selects."""
+    no = not_.records if isinstance(not_, FrameMatch) else None
+    yes = match.records if isinstance(match, FrameMatch) else None
+    return no is not None and subject.records is not None and subject.records(yes, no, entity)
 
 
 def findings_of(match: ConnectionMatch, subject: KnownRequest) -> Iterator[SelectorFinding]:
@@ -303,16 +315,16 @@ class Target:
         seen = self.entities if whole else (Entity(**about),)
         return KnownRequest(self.key, self.version, self.known, seen, whole, self.records_match())
 
-    def records_match(self) -> Callable[[RecordCondition, Entity], bool] | None:
-        """Return the test whether a record of a partition matches a condition; None: the records are not known."""
+    def records_match(self) -> RecordTest | None:
+        """Return the test of the records of a partition; None: the records are not known."""
         if self.record is None and (self.key != PRODUCE or self.frame is None):
             return None
 
-        def matches(condition: RecordCondition, entity: Entity) -> bool:
+        def matches(yes: RecordCondition | None, no: RecordCondition | None, entity: Entity) -> bool:
             data = self.record
             if data is None:
                 data = element_at(self.message, entity.where)["records"] if entity.partition is not None else None
-            return data is not None and any_record(data, condition, self.unix_time * 1000, RecordBudget())
+            return data is not None and any_record(data, yes, self.unix_time * 1000, RecordBudget(), no=no)
 
         return matches
 
