@@ -19,6 +19,8 @@ from kproxy.base.errors import KproxyError
 from kproxy.rules.filter.record_fields import EVERY, MOST_LOOKS, Step, UnreadableRecord
 
 MOST_SCHEMA = 1 << 20  # bytes of a schema's text
+LONGEST_NAME = 255
+"""Characters of a name or symbol: a decoded datum repeats names of fields up to MOST_VALUES times."""
 MOST_FIELDS = 10_000  # types of a schema and of those that it refers to
 DEEPEST = 64  # levels of a schema, and of a datum
 MOST_VALUES = 20_000  # values of a decoded datum
@@ -97,7 +99,7 @@ class SchemaParser:
                 return self.record(written, space, depth)
             case "enum":
                 node = self.declare(Node("enum"), written, space)
-                node.names = [one for one in listed(written, "symbols") if isinstance(one, str)]
+                node.names = [self.short(one) for one in listed(written, "symbols")]
                 return node
             case "fixed":
                 return self.fixed(written, space)
@@ -124,11 +126,17 @@ class SchemaParser:
         name, own = written.get("name"), written.get("namespace", space)
         if not isinstance(name, str) or not name or not isinstance(own, str):
             raise SchemaError(f"expected a name of a {node.kind}, got {str(name)[:40]}")
-        node.name = name if "." in name or not own else f"{own}.{name}"
+        node.name = self.short(name if "." in name or not own else f"{own}.{name}")
         if node.name in self.named or node.name in PRIMITIVES:
             raise SchemaError(f"expected one type of a name, got {node.name[:200]} again")
         self.named[node.name] = node
         return node
+
+    @staticmethod
+    def short(name: Any) -> str:
+        if not isinstance(name, str) or len(name) > LONGEST_NAME:
+            raise SchemaError(f"expected names and symbols of at most {LONGEST_NAME} characters, got {str(name)[:40]}")
+        return name
 
     def record(self, written: dict[str, Any], space: str, depth: int) -> Node:
         node = self.declare(Node("record"), written, space)
@@ -136,7 +144,7 @@ class SchemaParser:
         for one in yielding(listed(written, "fields")):
             if not isinstance(one, dict) or not isinstance(one.get("name"), str):
                 raise SchemaError(f"expected fields with a name in {node.name[:200]}, got {str(one)[:40]}")
-            node.names.append(one["name"])
+            node.names.append(self.short(one["name"]))
             node.parts.append(self.type(one.get("type"), inner, depth + 1))
         if len(set(node.names)) < len(node.names):
             raise SchemaError(f"expected different fields in {node.name[:200]}, got one twice")

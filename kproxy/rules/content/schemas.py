@@ -29,7 +29,7 @@ from kproxy.rules.filter.record_fields import (
 )
 
 from .avro import AvroSchema
-from .avro_types import SchemaError
+from .avro_types import LONGEST_NAME, SchemaError
 from .edits import RecordBudget, is_control, whole_entries
 
 Lookup = Literal["id", "guid", "subjects", "latest"]
@@ -90,7 +90,7 @@ class Schema:
             except BAD_JSON as error:
                 raise SchemaError(f"expected a schema in JSON, got {error}") from None
             title = written.get("title") if isinstance(written, dict) else None
-            self.name = title if isinstance(title, str) else ""
+            self.name = title[:LONGEST_NAME] if isinstance(title, str) else ""
 
 
 Found = Schema | tuple[str, ...] | None

@@ -364,3 +364,23 @@ def test_what_may_be_written_is_offered(page: Page) -> None:
           field("a.internal", "BOOL", true).map(([text]) => text), field("b", "NULLABLE_STRING", "x").map(([text]) => text)];""")  # fmt: skip
 
     assert found == [["null", "a", "b"], ["-1", "1"], ["true", "false"], ["null"]]
+
+
+def test_records_are_shown_decoded_as_text_json_or_hex(page: Page) -> None:
+    found = run(
+        page,
+        "records",
+        """
+        const text = (value) => btoa(value);
+        return [m.decodedAs({schema: "shop.Order", schema_id: 7, format: "avro", value: {a: 1}}),
+                m.decodedAs({schema: null, schema_id: 8, pending: true}),
+                m.decodedAs({schema: "shop.Order", schema_id: 7, why: "too short"}),
+                ...["decoded", "text", "JSON", "hex"].map((form) => m.shownAs(text('{"a":1}'), form)),
+                m.shownAs(text("12"), "decoded"), m.shownAs(null, "decoded")];
+    """,
+    )
+    json_text = '{\n  "a": 1\n}'
+    assert found == [
+        f"shop.Order#7 {json_text}", "schema#8 schema is pending, select the exchange again", "shop.Order#7 too short",
+        json_text, '{"a":1}', json_text, "7b 22 61 22 3a 31 7d", "12", "null",
+    ]  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kproxy.cli.tui.details import record_text
 from kproxy.protocol import apis
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.protocol.scan.sketch import Sketcher
@@ -120,5 +121,10 @@ def test_details_have_decoded_values_and_pending_ones(cache: SchemaCache) -> Non
         "value": "", "why": "expected more bytes than the 0 of the datum", **schema,
     }  # fmt: skip
     assert wanted == [SchemaKey("id", "8")]
+    lines = [record_text(record) for record in shown["batches"][0]["records"]]
+    assert [line.partition("Z  ")[2] for line in lines] == [
+        '"k"  shop.Order#7 {"country": "DE"}', 'schema#8 (pending)  "{}"',
+        "null  shop.Order#7 (expected more bytes than the 0 of the datum)",
+    ]  # fmt: skip
     (plain,) = show_records(seen, records=True)
     assert [record["decoded"] for record in plain["batches"][0]["records"]] == [None] * 3
