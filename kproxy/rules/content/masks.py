@@ -19,14 +19,22 @@ from typing import Any
 
 import msgspec
 
-from kproxy.base.cooperative import yield_point, yielding
-from kproxy.rules.filter.record_fields import ARRAYS, BAD_JSON, DICTS, EVERY, RecordView, Step, UnreadableRecord
+from kproxy.base.cooperative import yield_now, yield_point, yielding
+from kproxy.rules.filter.record_fields import (
+    ARRAYS,
+    BAD_JSON,
+    DICTS,
+    EVERY,
+    LONG_JSON,
+    MOST_MEMBERS,
+    RecordView,
+    Step,
+    UnreadableRecord,
+)
 
 FILL = "*"
 FILLS = 3  # a fixed number, so that the length of the value is not shown
 HASH_DIGITS = 32
-MOST_MEMBERS = 1 << 16
-"""Commas in a JSON text. One call of the decoder creates all members of an object, without a yield point."""
 STRINGS = msgspec.json.Decoder(str)
 encode = msgspec.json.encode
 
@@ -176,6 +184,7 @@ def masked_names(names: list[tuple[str, bytes, Apply]]) -> Apply:
     """Return the function that masks members of an object."""
 
     def apply(raw: bytes) -> bytes | None:
+        pause(raw)
         try:
             members = DICTS.decode(raw)
         except msgspec.ValidationError:
@@ -191,6 +200,7 @@ def masked_names(names: list[tuple[str, bytes, Apply]]) -> Apply:
                 changed = True
             elif not doubtful:
                 doubtful = b"\\" in raw or raw.count(text) > 1
+        pause(raw)
         return encode(members) if changed or (doubtful and has_duplicates(raw, members)) else None
 
     return apply
@@ -200,6 +210,7 @@ def masked_items(indexes: list[tuple[int, Apply]], every: Apply | None) -> Apply
     """Return the function that masks elements of an array."""
 
     def apply(raw: bytes) -> bytes | None:
+        pause(raw)
         try:
             items = ARRAYS.decode(raw)
         except msgspec.ValidationError:
@@ -213,6 +224,7 @@ def masked_items(indexes: list[tuple[int, Apply]], every: Apply | None) -> Apply
             if (after := every(bytes(item))) is not None:  # type: ignore[misc]
                 items[index] = msgspec.Raw(after)
                 changed = True
+        pause(raw)
         return encode(items) if changed else None
 
     return apply
@@ -227,7 +239,7 @@ def masked_leaves(mask: Mask, names: dict[str, Apply], indexes: dict[int, Apply]
         return value(raw, others, {}, None)
 
     def value(raw: bytes, names: dict[str, Apply], indexes: dict[int, Apply], every: Apply | None) -> bytes:
-        yield_point()
+        pause(raw)
         first = raw[:1]
         if first == b"{":
             members = DICTS.decode(raw)
@@ -235,16 +247,26 @@ def masked_leaves(mask: Mask, names: dict[str, Apply], indexes: dict[int, Apply]
                 before = bytes(member)
                 after = names.get(name, all_leaves)(before)
                 members[name] = msgspec.Raw(before if after is None else after)
+            pause(raw)
             return encode(members)
         if first == b"[":
             items = list(map(bytes, ARRAYS.decode(raw)))
             for index, item in enumerate(items):
                 after = indexes.get(index, every or all_leaves)(item)
                 items[index] = msgspec.Raw(item if after is None else after)
+            pause(raw)
             return encode(items)
         return mask.json(raw)
 
     return lambda raw: value(raw, names, indexes, every)
+
+
+def pause(raw: bytes) -> None:
+    """Let the driver run before a value is read or written: at once for a long one, else after a few dozen values."""
+    if len(raw) > LONG_JSON:
+        yield_now()
+    else:
+        yield_point()
 
 
 def check_null(raw: bytes, wanted: str) -> bytes | None:

@@ -6,20 +6,23 @@ reads headers by name. A path without a target has no values. Of JSON, only the 
 decoded. A decoder (`rules/content/schemas.py`) reads values with the id of a schema, and gives their `schema_id`,
 `schema` and `subject`.
 
-Limits: MOST_JSON bytes, DEEPEST_JSON levels and MOST_DIGITS characters of a number, and MOST_LOOKS values. A record
-beyond a limit, or with invalid JSON, raises UnreadableRecord.
+Limits: MOST_JSON bytes, DEEPEST_JSON levels and MOST_DIGITS characters of a number, MOST_MEMBERS and MOST_LOOKS values.
+A record beyond a limit, or with invalid JSON, raises UnreadableRecord.
 """
 
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from kproxy.base.cooperative import yield_now
 from kproxy.base.errors import RecordsError
 from kproxy.protocol.records import Batch
 from kproxy.protocol.records.spans import KEY, KEY_END, VALUE, VALUE_END, EntrySpans, Span
@@ -28,13 +31,17 @@ from .fields import Field, FieldDepth, FieldTable, as_text
 from .kinds import DURATION, FLAG, JSON, NUMBER, PLAIN, SIZE, TEXT, TIME, in_quotes, unquoted
 
 Format = Literal["auto", "text", "json", "avro"]
-"""Form of keys and values. `auto`: by its schema if it has the id of one in the registry, JSON if the first byte begins
-an object or an array, otherwise text."""
+"""Form of keys and values. `auto`: by its schema if it has the id of one in the registry, JSON if an object or an array
+begins after whitespace and a byte order mark, otherwise text. JSON in UTF-16 or UTF-32 is unreadable."""
 Part = Literal["key", "value"]
 MOST_JSON = 1 << 20
 DEEPEST_JSON = 64
 MOST_DIGITS = 400
 MOST_LOOKS = 20_000
+MOST_MEMBERS = 1 << 16
+"""Commas in a JSON array or object. The decoder creates all members in one call, without a yield point."""
+LONG_JSON = 1 << 15
+"""Bytes of JSON that are decoded without a call of the driver: less than a millisecond."""
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # times of the language are texts in UTC without a zone
 
 
@@ -93,7 +100,13 @@ class RecordView:
             return found if found.avro is not None else found._replace(payload=self.checked(found.payload))
         if self.form == "avro":
             raise UnreadableRecord("expected Avro with the id of a schema, got other data")
-        return None if self.form == "auto" and data[:1] not in (b"{", b"[") else self.checked(data)
+        if self.form == "auto" and data[:1] not in BRACKETS:
+            data = data.removeprefix(BOM_UTF8).lstrip(SPACE)
+            if data[:1] not in BRACKETS:
+                if wide_json(data):
+                    raise UnreadableRecord("expected JSON in UTF-8, got UTF-16 or UTF-32")
+                return None
+        return self.checked(data)
 
     @staticmethod
     def checked(data: bytes) -> bytes:
@@ -108,22 +121,40 @@ class RecordView:
 Decoder = Callable[[RecordView, Part, bytes], Structure | None]
 """Reads a key or value with the id of a schema (`rules/content/schemas.py`); None for another one. Raises
 UnreadableRecord, and SchemaNeeded for a schema that is not loaded."""
+BRACKETS = (b"{", b"[")
+SPACE = b" \t\r\n"
+WIDE = re.compile(rb"(?:\xff\xfe|\xfe\xff|\0{1,3}[\[{\s]|[\t\r\n ]\0)", re.DOTALL)
+
+
+def wide_json(data: bytes) -> bool:
+    """Return True if data begins as JSON in UTF-16 or UTF-32, which parsers such as Jackson detect."""
+    return WIDE.match(data) is not None
+
+
 OTHER_BYTES = bytes(set(range(256)) - set(b'[]{}"'))
-STRING = re.compile(rb'"[^"]*+"')
+LEVELS = bytes(1 if byte in b"[{" else 255 for byte in range(256))
+"""Signed bytes: one level up for an opening bracket, one down for a closing one."""
+PIECE = 1 << 14
+"""Brackets between two calls of the driver: about 2 ms."""
 
 
 def too_deep(data: bytes) -> bool:
     """Return True if arrays and objects are nested deeper than DEEPEST_JSON."""
     # Adjoining quotes can go in pairs, as this does not change which brackets are in a string.
     brackets = data.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, OTHER_BYTES).replace(b'""', b"")
-    if b'"' in brackets:
-        brackets = STRING.sub(b"", brackets)
-    for _ in range(DEEPEST_JSON):  # each round removes the innermost level
-        before = brackets
-        brackets = brackets.replace(b"[]", b" ").replace(b"{}", b" ").replace(b" ", b"")
-        if brackets == before:
-            return len(brackets) > DEEPEST_JSON
-    return bool(brackets)
+    level, in_string = 0, False
+    for start in range(0, len(brackets), PIECE):
+        outside = brackets[start : start + PIECE]
+        if b'"' in outside or in_string:
+            parts = outside.split(b'"')
+            outside = b"".join(parts[in_string::2])
+            in_string ^= not len(parts) % 2
+        levels = list(accumulate(memoryview(outside.translate(LEVELS)).cast("b"), initial=level))
+        if max(levels) > DEEPEST_JSON:
+            return True
+        level = levels[-1]
+        yield_now()
+    return False
 
 
 ANY = "*"
@@ -215,6 +246,8 @@ def in_objects(names: tuple[str, ...], find: Search) -> Search:
     one_by_one = in_objects(names[:1], in_objects(names[1:], find)) if len(names) > 1 else None
 
     def read(data: Any) -> Iterable[Any]:
+        if len(data) > LONG_JSON:
+            yield_now()
         try:
             found = decode(data)
         except msgspec.ValidationError:  # a value on the path is not an object; of duplicate names, the last one counts
@@ -230,6 +263,7 @@ def in_objects(names: tuple[str, ...], find: Search) -> Search:
 
 def in_dict(name: str, find: Search) -> Search:
     def read(data: Any) -> Iterable[Any]:
+        check_members(data)
         try:
             found = DICTS.decode(data).get(name)
         except msgspec.ValidationError:  # not an object
@@ -241,6 +275,7 @@ def in_dict(name: str, find: Search) -> Search:
 
 def in_array(index: int, find: Search) -> Search:
     def read(data: Any) -> Iterable[Any]:
+        check_members(data)
         try:
             elements = ARRAYS.decode(data)
         except msgspec.ValidationError:  # not an array
@@ -250,6 +285,14 @@ def in_array(index: int, find: Search) -> Search:
         return (value for element in elements for value in find(element))  # lazily: the reader has a limit
 
     return read
+
+
+def check_members(data: Any) -> None:
+    """Raise UnreadableRecord for JSON of more than MOST_MEMBERS members."""
+    if len(data) > LONG_JSON:
+        yield_now()
+        if len(data) > MOST_MEMBERS and bytes(data).count(b",") > MOST_MEMBERS:
+            raise UnreadableRecord(f"expected JSON of at most {MOST_MEMBERS} members")
 
 
 def leaf(raw: Any) -> tuple[Any, ...]:
