@@ -247,7 +247,7 @@ def test_what_passes_is_told_as_it_passes(form: str) -> None:
     with (
         FakeBroker() as broker,
         Proxy(broker.address, rules=[rule]) as proxy,
-        tailing(proxy, "-o", form, "~k metadata ~mod") as tail,
+        tailing(proxy, "-o", form, *(["--body"] if form == "json" else []), "~k metadata ~mod") as tail,
     ):
         with RawClient(proxy.bootstrap) as client:
             client.brokers()
@@ -260,6 +260,8 @@ def test_what_passes_is_told_as_it_passes(form: str) -> None:
     if form == "json":
         event = json.loads(told)
         assert (event["api"], event["responder"], event["rules"]) == ("Metadata", "broker", ["slow"])
+        assert event["request"]["topics"] == []
+        assert [one["node_id"] for one in event["response"]["brokers"]] == [0]
     else:
         cells = told.rstrip("\n").split("\t")
         assert (cells[2:5], cells[-1]) == (["raw", "bootstrap", "Metadata v4"], "slow")
