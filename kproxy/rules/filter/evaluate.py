@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -131,21 +132,52 @@ NO_SPAN: Span = (-1,) * 9
 
 
 class Literals(NamedTuple):
-    """Texts; each matching record contains one of them. `in_json`: a record with a backslash may have an escape in
-    their place."""
+    """Texts; each matching record contains one of them. `escape`: a record with it may have an escape of JSON in their
+    place; empty: texts are not in JSON."""
 
     texts: tuple[bytes, ...]
-    in_json: bool = False
+    escape: bytes = b""
 
-    def missing(self, find: Callable[..., int], start: int, end: int) -> bool:
-        """Return True if none of the texts is between two positions of the bytes that `find` searches."""
-        for text in self.texts:
-            if find(text, start, end) >= 0:
-                return False
-        return not self.in_json or find(b"\\", start, end) < 0
+
+class LiteralSearch:
+    """Search of an entry for literals. For records in their order, the bytes are read once."""
+
+    __slots__ = ("data", "escape", "places")
+
+    def __init__(self, wanted: Literals, data: bytes) -> None:
+        self.data, self.escape = data, wanted.escape
+        self.places: dict[bytes, int] = {text: data.find(text) for text in wanted.texts}
+        if wanted.escape:
+            self.places[b""] = self.next_escape(0)
+
+    def next(self, start: int) -> int:
+        """Return the first place of a literal or an escape from `start` on; the end of the data if there is none."""
+        nearest = len(self.data)
+        for text, at in self.places.items():
+            if 0 <= at < start:
+                at = self.data.find(text, start) if text else self.next_escape(start)
+                self.places[text] = at
+            if 0 <= at < nearest:
+                nearest = at
+        return nearest
+
+    def next_escape(self, start: int) -> int:
+        at = self.data.find(b"\\", start)  # one byte is found faster than two
+        while at >= 0 and not self.data.startswith(self.escape, at):
+            at = self.data.find(b"\\", at + 1)
+        return at
 
 
 MOST_LITERALS = 8
+ESCAPED = re.compile(rb'[\x00-\x1f"\\/]')
+"""Characters with short escapes in JSON. All others can only be escaped by \\u."""
+
+
+def in_json(texts: Iterable[bytes]) -> Literals:
+    """Return the literals for texts in JSON."""
+    texts = tuple(texts)
+    escape = b"\\" if any(map(ESCAPED.search, texts)) else b"\\u"
+    return Literals(tuple(b'"%b"' % text for text in texts), escape)
 
 
 def literals(node: FilterNode) -> Literals | None:
@@ -161,7 +193,7 @@ def literals(node: FilterNode) -> Literals | None:
             texts = tuple(text for one in each if one is not None for text in one.texts)
             if None in each or len(texts) > MOST_LITERALS:
                 return None
-            return Literals(texts, any(one.in_json for one in each if one is not None))
+            return Literals(texts, min((one.escape for one in each if one is not None and one.escape), default=b""))
         case _:
             return None
 
@@ -178,9 +210,9 @@ def _literals_of(claim: FieldTest) -> Literals | None:
     if not path:
         return Literals(exact) if exact else None
     if exact:
-        return Literals(tuple(b'"%b"' % text for text in exact), in_json=True)
+        return in_json(exact)
     names = _encoded([step for step in parse_path(path) if isinstance(step, str)])
-    return Literals((b'"%b"' % max(names, key=len),), in_json=True) if names else None
+    return in_json((max(names, key=len),)) if names else None
 
 
 def _encoded(values: Iterable[Any]) -> tuple[bytes, ...] | None:
@@ -195,7 +227,7 @@ def _encoded(values: Iterable[Any]) -> tuple[bytes, ...] | None:
     return None if any("\ufffd" in text for text in texts) else encoded
 
 
-MOST_SEARCHED = 8 << 20
+MOST_SEARCHED = 2 << 20
 """Decompressed bytes of an entry that are searched for literals."""
 MOST_AT_ONCE = 1 << 18
 """Bytes that the claims of a condition read between two calls of the driver: about half a millisecond."""
@@ -249,26 +281,28 @@ class RecordCondition:
         decoder = decoder or self.decoder
         looks, holds, factor, spent = self.looks, self.holds, self.claims, 0
         view = RecordView(spans, NO_SPAN, self.form, now, decoder)
-        needed, find, gap = self.literals, b"".find, 0
-        if not raises and needed is not None and not (needed.in_json and decoder) and len(spans.data) <= MOST_SEARCHED:
-            find, gap = bytes(spans.data).find, spans.gap
-            if not spans.added and needed.missing(find, 0, len(spans.data)):
+        needed, search, gap = self.literals, None, spans.gap
+        since = at = 0
+        if not raises and needed is not None and not (needed.escape and decoder) and len(spans.data) <= MOST_SEARCHED:
+            search = LiteralSearch(needed, bytes(spans.data))
+            at = search.next(0)
+            if not spans.added and at == len(spans.data):
                 return never
 
         def test(span: Span) -> bool:
-            nonlocal spent
+            nonlocal at, since, spent
             start, end = span[START], span[END]
-            if start < gap and needed is not None and needed.missing(find, start, end):
-                spent += (end - start + EACH) >> 3
-                matches = False
-            else:
-                spent += (end - start + EACH) * factor
-                looks.left = MOST_LOOKS
-                view.span, view._value = span, False
-                matches = holds(view)
+            if search is not None and since <= start < gap:
+                if at < start:
+                    at, since = search.next(start), start
+                if end <= at:
+                    return False
+            spent += (end - start + EACH) * factor
             if spent > MOST_AT_ONCE:
                 spent = 0
                 yield_now()
-            return matches
+            looks.left = MOST_LOOKS
+            view.span, view._value = span, False
+            return holds(view)
 
         return test

@@ -12,7 +12,19 @@ from tests.lab.bench.kafka_phase import CONSUME, LIBRDKAFKA_CONSUME, LIBRDKAFKA_
 from tests.lab.bench.latency_phase import case_name as latency
 from tests.lab.bench.rows import Rows
 from tests.lab.bench.rules_phase import CASE as RULES_CASE
-from tests.lab.bench.rules_phase import DECODED, FILTERED, FIRES, NONE, QUOTA, RECORDS_CASE, REWRITTEN, SPANS, WAITS
+from tests.lab.bench.rules_phase import (
+    DECODED,
+    FILTERED,
+    FIRES,
+    NONE,
+    QUOTA,
+    RECORDS_CASE,
+    REWRITTEN,
+    SEARCHED,
+    SELECTED,
+    SPANS,
+    WAITS,
+)
 from tests.lab.bench.start_phase import CONNECTIONS, MEMORY, START, STORM
 from tests.lab.bench.view_phase import CASES as VIEW_CASES
 from tests.lab.bench.view_phase import CLOSED, LEAST, OPEN, looking, reading
@@ -206,6 +218,8 @@ GOALS = (
     rule_goal(WAITS, 4),
     rule_goal(FIRES, 30),
     record_goal("spans", SPANS, DECODED, 0.7),
+    record_goal("select by a JSON path, 1 kB", SELECTED, DECODED, 1.5),
+    record_goal("select a tenth by a JSON path, 1 kB", SEARCHED, DECODED, 1.5),
     *(
         record_goal(f"filter and write, {size}", FILTERED.format(size), REWRITTEN.format(size), most)
         for size, most in (("100 B", 1.0), ("1 kB", 2.2))

@@ -25,6 +25,8 @@ from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange as RuleExchange
 from kproxy.rules.exchange import Facts
+from kproxy.rules.filter.evaluate import RecordCondition
+from kproxy.rules.kinds.base.record_selector import matching_records
 from kproxy.rules.kinds.base.records_rule import RecordChanges
 from kproxy.rules.rule_set import RuleSet
 from kproxy.session.commands import Send
@@ -114,6 +116,7 @@ class Exchange:
 RECORDS_CASE = "rules: a record of a batch"
 SPANS, DECODED = "spans of 100 B", "decoded, 100 B"
 FILTERED, REWRITTEN = "every other record, by spans, {}", "every other record, decoded, {}"
+SELECTED, SEARCHED = "selected by a JSON path, 1 kB", "a tenth selected by a JSON path, 1 kB"
 HEADED, REHEADED = "add_header, {}", "a header more, decoded, {}"
 SIZES = {"100 B": 100, "1 kB": 1000}
 FETCH_VERSION = 12
@@ -147,6 +150,8 @@ def record_work() -> dict[str, Callable[[], object]]:
     found: dict[str, Callable[[], object]] = {
         DECODED: lambda: sum(1 for _ in decode(batches["100 B"])),
         SPANS: lambda: sum(1 for _ in EntrySpans(batches["100 B"])),
+        SELECTED: select_work(0),
+        SEARCHED: select_work(10),
     }
     for name, batch in batches.items():
         found[REWRITTEN.format(name)] = lambda batch=batch: rewritten(batch)
@@ -154,6 +159,15 @@ def record_work() -> dict[str, Callable[[], object]]:
         found[REHEADED.format(name)] = lambda batch=batch: reheaded(batch)
         found[HEADED.format(name)] = header_work(batch)
     return found
+
+
+def select_work(every: int) -> Callable[[], object]:
+    """Return the work of a condition on a partition of orders, of which one in `every` matches (0: none)."""
+    condition = RecordCondition("value.customer.country == DE")
+    text = '{"id": %d, "customer": {"name": "someone", "country": "%s"}, "note": "%s"}'
+    values = [text % (at, "DE" if every and at % every == 0 else "FR", "x" * 930) for at in range(COUNT)]
+    field = encode_batch([Record(at, 1000 + at, b"key %d" % at, value.encode()) for at, value in enumerate(values)])
+    return lambda: sum(1 for _ in matching_records(field, condition, 0.0, RecordBudget()))
 
 
 def header_work(batch: Batch) -> Callable[[], object]:

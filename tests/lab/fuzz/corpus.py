@@ -15,7 +15,7 @@ from types import ModuleType
 FOLDER = Path(__file__).parent / "corpus"
 TARGETS = (
     "frames", "codec", "session", "watching", "documents", "rules", "records", "sasl", "captures", "events", "admin",
-    "isolation", "verify", "spans", "edits", "masks", "avro",
+    "isolation", "verify", "spans", "edits", "masks", "avro", "conditions",
 )  # fmt: skip
 """Modules in `targets/`. Each has `check(data)`, `seeds()` and `WORDS` that are worth putting into inputs."""
 
