@@ -182,7 +182,7 @@ class OpenBatch:
 
     def apply(self, change: ChangeSpans, counts: RecordCounts) -> bool:
         """Return True if the change differs. Raises RecordsError for records that cannot be written."""
-        after = list(yielding(iter(change(self.spans, self.records))))
+        after = list(yielding(iter(change(self.spans, yielding(self.records)))))
         counts.seen += len(self.records)
         if len(after) == len(self.records) and all(map(is_, after, self.records)):
             return False
