@@ -18,7 +18,7 @@ STAYS = {
     "names": ("rename_topic", "rename_group", "rename_transactional_id", "prefix", "advertise", "limit_versions"),
     "access": ("deny", "require", "read_only", "allow_from"),
     "quota": ("quota",),
-    "content": ("add_header", "mask"),
+    "content": ("add_header", "filter_records", "set_field", "mask"),
     "code": ("python",),
 }
 STAYS_KINDS = {kind: family for family, kinds in STAYS.items() for kind in kinds}

@@ -41,10 +41,12 @@ RULES: dict[str, dict[str, Any]] = {
     "small": {"kind": "require", "max_record": 1},
     "added": {"kind": "add_header", "headers": {"a": "{now}", "h1": "other"}},
     "masked": {"kind": "mask", "at": "produce", "on_unreadable": "pass", "fields": {"value.a": None}},
+    "withheld": {"kind": "filter_records", "match": {"records": 'value ~ "v$"'}},
+    "field": {"kind": "set_field", "fields": {"value.a": 1}, "on_unreadable": "pass"},
     "traced": {"kind": "add_header", "headers": {"traceparent": "{traceparent}"}, "replace": False},
     "packed": {"kind": "require", "compression": ["zstd"]},
 }
-FETCH_ONLY = {"empty_fetch", "set_watermark", "corrupt"}
+FETCH_ONLY = {"empty_fetch", "set_watermark", "corrupt", "filter_records"}
 
 
 @cache

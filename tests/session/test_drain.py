@@ -151,7 +151,7 @@ HOLDING: dict[str, Callable[[], None]] = {
 """Kinds whose rules hold a frame or a connection back, each with its test."""
 PASSING = {
     "add_header", "add_node", "advertise", "allow_from", "bad_assignment", "bad_length", "change_partitions",
-    "client_rack", "mask",
+    "client_rack", "filter_records", "set_field", "mask",
     "corrupt", "corrupt_records", "deny", "drop_commit", "drop_records", "duplicate_records", "duplicate_response",
     "empty_fetch", "error", "fence_producer", "hide_node", "hide_topic", "limit_versions", "malformed_batch",
     "move_coordinator", "move_leader", "no_controller", "no_leader", "omit_offset", "poison_records",

@@ -35,7 +35,8 @@ GROUPS = {
     "bytes": ("truncate", "short_body", "bad_length", "trailing_bytes", "unknown_tag", "corrupt"),
     "records": (
         "drop_records", "reorder_records", "duplicate_records", "corrupt_records", "poison_records", "set_record",
-        "malformed_batch", "empty_fetch", "set_watermark", "short_session", "add_header", "mask",
+        "malformed_batch", "empty_fetch", "set_watermark", "short_session", "add_header",
+        "filter_records", "set_field", "mask",
     ),
 }  # fmt: skip
 """Kinds by the subject they are about; a word ending in `_` stands for all that begin with it. The others are about

@@ -40,7 +40,10 @@ encode = msgspec.json.encode
 
 
 class Mask:
-    """Method that replaces values. Override `text`, or both of `json` and `plain`."""
+    """Method that replaces values. Override `text`, or both of `json` and `plain`. `adds`: it also gives a value to
+    missing members of an object."""
+
+    adds = False
 
     def text(self, text: str) -> str:
         """Return the masked text; `text` is that of a string, number or boolean."""
@@ -80,6 +83,12 @@ class Fixed(Mask):
 
 
 NULL = Fixed(None)
+
+
+class Given(Fixed):
+    """Value for a field that may be missing."""
+
+    adds = True
 
 
 class Keep(Mask):
@@ -137,6 +146,10 @@ class MaskNode:
         self.indexes: dict[int, MaskNode] = {}
         self.every: MaskNode | None = None
 
+    @property
+    def adds(self) -> bool:
+        return self.mask is not None and self.mask.adds
+
     def below(self, step: Step) -> MaskNode:
         if isinstance(step, str):
             return self.names.setdefault(step, MaskNode())
@@ -162,11 +175,11 @@ class MaskNode:
         if self.mask is not None:
             return self.mask.json
         rest = self.rest or above
-        names = [(name, encode(name), node.compiled(rest)) for name, node in self.names.items()]
+        names = [(name, encode(name), node.compiled(rest), node.adds) for name, node in self.names.items()]
         indexes = [(index, node.compiled(rest)) for index, node in self.indexes.items()]
         every = None if self.every is None else self.every.compiled(rest)
         if rest is not None:
-            return masked_leaves(rest, {name: apply for name, _, apply in names}, dict(indexes), every)
+            return masked_leaves(rest, {name: apply for name, _, apply, _ in names}, dict(indexes), every)
         if not indexes and every is None:
             return masked_names(names)
         in_array = masked_items(indexes, every)
@@ -180,7 +193,7 @@ Apply = Callable[[bytes], bytes | None]
 """Returns the masked JSON text of a value; None: unchanged."""
 
 
-def masked_names(names: list[tuple[str, bytes, Apply]]) -> Apply:
+def masked_names(names: list[tuple[str, bytes, Apply, bool]]) -> Apply:
     """Return the function that masks members of an object."""
 
     def apply(raw: bytes) -> bytes | None:
@@ -190,11 +203,11 @@ def masked_names(names: list[tuple[str, bytes, Apply]]) -> Apply:
         except msgspec.ValidationError:
             return check_null(raw, "an object")
         changed = doubtful = False
-        for name, text, below in names:
+        for name, text, below, adds in names:
             before = members.get(name)
-            if before is None:
+            if before is None and not adds:
                 continue
-            after = below(bytes(before))
+            after = below(b"" if before is None else bytes(before))
             if after is not None:
                 members[name] = msgspec.Raw(after)
                 changed = True

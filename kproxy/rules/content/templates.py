@@ -10,6 +10,11 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from os import urandom
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kproxy.rules.bodies import PartitionBody
+    from kproxy.rules.exchange import Exchange
 
 NAMES = (
     "principal", "client_id", "client_address", "listener", "cluster", "topic", "partition", "now", "now_ms",
@@ -62,6 +67,22 @@ class Template:
                 known &= found is not None
                 parts.append(found or "")
         return "".join(parts).encode("utf-8", "surrogateescape"), known
+
+
+def template_values(exchange: Exchange, place: PartitionBody, now: float) -> dict[str, str | None]:
+    """Return the values of all names but `traceparent` for a partition; None: unknown. `now`: monotonic seconds."""
+    facts, seconds = exchange.connection.facts, exchange.connection.unix_time(now)
+    return {
+        "principal": exchange.principal,
+        "client_id": exchange.client_id,
+        "client_address": facts.client_address,
+        "listener": facts.listener,
+        "cluster": facts.cluster,
+        "topic": place.entity.topic,
+        "partition": str(place.entity.partition),
+        "now": time_text(seconds),
+        "now_ms": str(int(seconds * 1000)),
+    }
 
 
 def time_text(seconds: float) -> str:

@@ -12,7 +12,7 @@ from kproxy.protocol.records import Batch
 from kproxy.protocol.records.spans import END, VALUE_END, EntrySpans, Header, Span, header_bytes
 from kproxy.rules.bodies import PartitionBody
 from kproxy.rules.content.edits import FieldEdits, RecordBudget
-from kproxy.rules.content.templates import TRACEPARENT, Template, new_traceparent, time_text
+from kproxy.rules.content.templates import TRACEPARENT, Template, new_traceparent, template_values
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.content_rule import ContentEffect, ContentRule
 from kproxy.rules.kinds.base.rule import Effect, EffectProblem, Group
@@ -135,19 +135,7 @@ class AddedHeaders(ContentEffect):
 
     def filled(self, exchange: Exchange, place: PartitionBody, now: float) -> list[Header]:
         """Return the headers for the records of a partition; values that are unknown are counted."""
-        facts, entity = exchange.connection.facts, place.entity
-        seconds = exchange.connection.unix_time(now)
-        values = {
-            "principal": exchange.principal,
-            "client_id": exchange.client_id,
-            "client_address": facts.client_address,
-            "listener": facts.listener,
-            "cluster": facts.cluster,
-            "topic": entity.topic,
-            "partition": str(entity.partition),
-            "now": time_text(seconds),
-            "now_ms": str(int(seconds * 1000)),
-        }
+        values = template_values(exchange, place, now)
         added: list[Header] = []
         for name, template in self.templates:
             content, known = template.fill(values.get)
