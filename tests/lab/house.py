@@ -31,7 +31,7 @@ PHRASES = {  # hard phrases per 10,000 words, by kind of text
 }
 FEATURE_BUDGETS = {  # lines, files and lines of tests that a feature adds to the limits and to the goals
     "distribution": (320, 2, 2_000),
-    "record content": (4_500, 22, 5_000),
+    "record content": (6_400, 24, 5_000),  # 4,500 lines of code, each with 0.43 of comments, docstrings and blank lines
 }
 FEATURE_LINES, FEATURE_FILES, FEATURE_TESTS = (sum(column) for column in zip(*FEATURE_BUDGETS.values(), strict=True))
 LIMITS = {  # figure: (limit, goal)
