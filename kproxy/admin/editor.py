@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ from kproxy.protocol.table import errors, schema
 from kproxy.record.audit.request_event import whole_event
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.filters import Filter
+from kproxy.record.live_view.detail import shown
+from kproxy.record.live_view.masks import ViewerMasks
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import COMMON, Document, read_document
 from kproxy.rules.document.reference import rows, sentence
@@ -146,22 +148,34 @@ class MatchesShown(Shown):
     rules: list[RuleMatchesShown]
 
 
-async def rehearse(text: str, kept: Sequence[ObservedExchange], records: bool = True) -> MatchesShown:
+async def rehearse(
+    text: str, kept: Sequence[ObservedExchange], records: bool = True, masks: ViewerMasks | None = None
+) -> MatchesShown:
     """Return the matches of valid rules among kept exchanges, newest first. `records`: False makes filters on records
-    match nothing, because match counts would disclose their content."""
-    return await trio.to_thread.run_sync(rehearsed, text, kept, records, limiter=DOCUMENTS)
+    match nothing, because match counts would disclose their content. For the same reason, rules read records as `masks`
+    masks them, or overwritten without `records`."""
+    return await trio.to_thread.run_sync(rehearsed, text, kept, records, masks, limiter=DOCUMENTS)
 
 
-def rehearsed(text: str, kept: Sequence[ObservedExchange], records: bool = True) -> MatchesShown:
+def rehearsed(
+    text: str, kept: Sequence[ObservedExchange], records: bool = True, masks: ViewerMasks | None = None
+) -> MatchesShown:
     from kproxy.tools.rehearse.whatif.candidate import rehearse_kept
 
     until = monotonic() + LONGEST_LOOK
     document = read_document(json_source(KEPT, text.encode()), from_api=True)
-    found = rehearse_kept(document, kept, lambda: monotonic() < until, records=records)
+    show = partial(shown_to_user, records=records, masks=masks)
+    found = rehearse_kept(document, kept, lambda: monotonic() < until, records=records, show=show)
     rules = [
         RuleMatchesShown(name=one.rule, kind=one.kind, matched=one.matched, fired=one.fired) for one in found.rules
     ]
     return shown_matches(found.of, found.kept, found.unfit, rules)
+
+
+def shown_to_user(seen: ObservedExchange, *, records: bool, masks: ViewerMasks | None) -> ObservedExchange:
+    if not records:
+        return shown(seen, False)
+    return seen if masks is None else masks.exchange(seen)
 
 
 def shown_matches(of: int, kept: int, unfit: int, rules: Sequence[RuleMatchesShown]) -> MatchesShown:

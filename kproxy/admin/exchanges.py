@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import trio
 from pydantic import BaseModel, BeforeValidator, Field
 
+from kproxy.record.live_view.masks import ViewerMasks
 from kproxy.record.live_view.rows import COLUMNS, exchange_id, joined
 from kproxy.record.live_view.watch import UNKNOWN, ViewPart
 
@@ -195,7 +196,8 @@ async def save_exchange(backend: Backend, call: OperationCall) -> CountedRespons
 
 def exchanges_of(backend: Backend, source: str) -> SourceExchanges:
     """Return the exchanges of an opened capture. Raises Problem."""
-    return SourceExchanges(source_of(backend, source), backend.view.records)
+    masks = ViewerMasks(lambda: backend.keeper.store.rule_set)
+    return SourceExchanges(source_of(backend, source), backend.view.records, masks)
 
 
 def found_member(backend: Backend, call: OperationCall) -> tuple[Member | SourceExchanges, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,7 +11,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from kproxy.base.cooperative import yield_now
 from kproxy.record.exchange import Frame, ObservedExchange, SessionWho
 from kproxy.record.filters import whole_frame
+from kproxy.record.live_view.detail import without
 from kproxy.record.live_view.frame_steps import AT_ONCE, MOST_STEPS, show_frame, show_records
+from kproxy.record.live_view.masks import ViewerMasks
 from kproxy.record.live_view.rows import encode, joined
 from kproxy.rules.bodies import carries_records
 from kproxy.rules.exchange import AfterDrop
@@ -187,7 +189,7 @@ MOST_DATA = 1 << 20  # Bytes of a frame that are shown
 @dataclass(frozen=True, slots=True)
 class HeldBytes:
     """Bytes of a held frame without sizes. `frame`: in the client's names; `came`: as received; None: incomplete.
-    `records`: users' records may be shown; `first`: number of the first step to show."""
+    `records`: users' records may be shown, as `masks` masks them; `first`: number of the first step to show."""
 
     seen: ObservedExchange
     at: Literal["request", "response"]
@@ -195,6 +197,7 @@ class HeldBytes:
     came: bytes | None
     records: bool
     first: int = 0
+    masks: ViewerMasks | None = None
 
     def shown(self) -> bytes:
         """Return `frame`, `broker` and `records` as members of a JSON object, without its braces."""
@@ -202,7 +205,9 @@ class HeldBytes:
         kept = None if self.frame is None else self.kept(self.frame)
         parts.append(b'"frame":' + self.side(kept, "client"))
         differs = self.at == "response" and self.came is not None and self.came != self.frame
-        broker = self.kept(self.came) if differs and self.came is not None else None
+        broker: Frame | None = self.whole(self.came) if differs and self.came is not None else None
+        if broker is not None and self.masks:
+            broker = without(replace(self.seen, response=broker), "response")
         parts.append(b'"broker":' + self.side(broker, "broker"))
         records: list[bytes] = []
         if kept is not None and carries_records(seen.key, self.at) and not kept.withheld:
@@ -217,7 +222,11 @@ class HeldBytes:
         yield_now()
         return b",".join(parts)
 
-    def kept(self, data: bytes) -> Frame:
+    def kept(self, data: bytes) -> Frame | None:
+        frame = self.whole(data)
+        return frame if self.masks is None else self.masks.frame(self.seen, self.at, frame)
+
+    def whole(self, data: bytes) -> Frame:
         yield_now()
         return whole_frame(data, self.seen.key, self.seen.version, self.at, 0.0)
 
@@ -236,13 +245,15 @@ class HeldBytes:
         return encode(told)
 
 
-def bytes_of(held: HeldFrame, frame: bytes | None, records: bool, first: int) -> HeldBytes:
+def bytes_of(
+    held: HeldFrame, frame: bytes | None, records: bool, first: int, masks: ViewerMasks | None = None
+) -> HeldBytes:
     """Bytes to show for a held frame with `frame` in its place, from step number `first` on."""
     exchange, session = held.evaluation.exchange, held.session
     seen = ObservedExchange(SessionWho(session), 0, exchange.api.key, exchange.version, exchange.correlation_id,
                             exchange.client_id, None, acks=exchange.acks, depth="full")  # fmt: skip
     at: Literal["request", "response"] = "request" if held.at == "request" else "response"
-    return HeldBytes(seen, at, frame, held.came() if at == "response" else None, records, first)
+    return HeldBytes(seen, at, frame, held.came() if at == "response" else None, records, first, masks)
 
 
 async def list_held(backend: Backend, call: OperationCall) -> CountedResponse:

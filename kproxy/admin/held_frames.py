@@ -20,6 +20,7 @@ from kproxy.base.cooperative import free_after, yield_now
 from kproxy.base.errors import plural
 from kproxy.protocol.table.errors import error_name
 from kproxy.record.live_view.frame_steps import NO_RECORDS
+from kproxy.record.live_view.masks import MASKED, ViewerMasks
 from kproxy.record.observer.credentials import take_out, withheld_body
 from kproxy.rules.bodies import carries_records
 from kproxy.rules.rule_set import HowGone
@@ -74,10 +75,15 @@ class MadeRow(NamedTuple):
 
 
 class HeldFrames:
-    """Held frames of one process. `most_bytes`: limit of one frame; `records`: users' records may be shown."""
+    """Held frames of one process. `most_bytes`: limit of one frame; `records`: users' records may be shown, as
+    `masks` masks them."""
 
-    def __init__(self, desk: HeldRegistry, reactor: Reactor, most_bytes: int, records: bool = True) -> None:
+    def __init__(
+        self, desk: HeldRegistry, reactor: Reactor, most_bytes: int, records: bool = True,
+        masks: ViewerMasks | None = None,
+    ) -> None:  # fmt: skip
         self.desk, self.reactor, self.most_bytes, self.records = desk, reactor, most_bytes, records
+        self.masks = masks
         self.made: dict[str, MadeRow] = {}
         desk.tell.append(self.on_change)
 
@@ -161,7 +167,7 @@ class HeldFrames:
     def shown_frame(self, held: HeldFrame, frame: bytes | None, first: int = 0) -> str:
         """Return a frame as JSON, with its own bytes or with these."""
         yield_now()
-        made = bytes_of(held, frame, self.records, first).shown()
+        made = bytes_of(held, frame, self.records, first, self.masks).shown()
         yield_now()
         return f"{self.show(held).model_dump_json()[:-1]},{made.decode()}}}"
 
@@ -276,6 +282,9 @@ class HeldFrames:
             return self.checked(held, decoded(body.bytes), frame)
         if not body.set:
             return frame
+        records = [one.path for one in body.set if "records" in one.path]
+        if records and self.masks_records(held, frame):
+            raise invalid([(path, f"expected another field, {MASKED}") for path in records])
         try:
             edit = MessageEdit(frame, key, version, held.at)
             return self.fitting(edit.made([(one.path, one.value) for one in body.set]))
@@ -289,8 +298,15 @@ class HeldFrames:
         why = withheld_body(key, version, held.at) or take_out(frame, key, version, held.at)[1]
         if not why and not self.records and carries_records(key, held.at):
             why = NO_RECORDS
+        if not why and self.masks_records(held, frame):
+            why = MASKED
         if why:
             raise Problem(409, "not_editable", f"bytes of it are not shown ({why}): fields can be set, bytes cannot")
+
+    def masks_records(self, held: HeldFrame, frame: bytes) -> bool:
+        """Return True if a rule masks records of the frame for viewers."""
+        made = bytes_of(held, frame, self.records, 0, self.masks)
+        return self.masks is not None and self.masks.hides(made.seen, made.at, made.whole(frame))
 
     def checked(self, held: HeldFrame, data: bytes, frame: bytes) -> bytes:
         """Return bytes that replace a frame, if their header matches the exchange. Raises Problem."""

@@ -27,6 +27,8 @@ from .problem import Problem
 if TYPE_CHECKING:
     from kproxy.record.captures.captured_connection import CapturedConnection
     from kproxy.record.captures.writer import CaptureEndpoint, ToWallTime
+    from kproxy.record.exchange import ObservedExchange
+    from kproxy.record.live_view.masks import ViewerMasks
     from kproxy.record.live_view.reading import OpenedCapture
     from kproxy.rules.content.schemas import SchemaCache
     from kproxy.runtime.connection_view import ConnectionInfo
@@ -60,14 +62,17 @@ def run_yielding(steps: Iterator[object]) -> None:
 class ExchangeReader:
     """Reads the details of exchanges, live or from a capture, for users of the view.
 
-    `records`: users' records may be shown. `source`: id of the source. `process`: first part of the ids of exchanges.
+    `records`: users' records may be shown, masked by `masks`. `source`: id of the source. `process`: first part of the
+    ids of exchanges.
     `find_cache`: returns the schemas of a cluster's registry.
     """
 
     find_cache: Callable[[str | None], SchemaCache | None] = staticmethod(lambda cluster: None)
 
-    def __init__(self, records: bool, wall: ToWallTime, source: str = "live", process: int = 0) -> None:
-        self.records, self.wall, self.source, self.process = records, wall, source, process
+    def __init__(
+        self, records: bool, wall: ToWallTime, masks: ViewerMasks, source: str = "live", process: int = 0
+    ) -> None:
+        self.records, self.wall, self.masks, self.source, self.process = records, wall, masks, source, process
 
     def get(self, number: int) -> KeptExchange:
         """Return the exchange with this number. Raises Problem."""
@@ -90,7 +95,7 @@ class ExchangeReader:
             event = request_event(kept.seen, self.wall)
             kept.seen.forget_bodies()
             shown = detail_of(
-                exchange_id(self.process, number), event, kept.seen, kept.behind,
+                exchange_id(self.process, number), event, *self.masked(kept),
                 source=self.source, first=first, records=self.records, cache=self.find_cache(kept.seen.who.cluster),
             )  # fmt: skip
             shown["again_of"] = kept.again_of or None
@@ -102,7 +107,7 @@ class ExchangeReader:
     async def exchange_frame(self, number: int, of: FrameDirection, side: FrameSide) -> str:
         """Return the kept bytes of one frame in base64. Raises Problem."""
         kept = self.get(number)
-        data = await self.read(partial(frame_bytes, kept.seen, kept.behind, of, side, records=self.records))
+        data = await self.read(lambda: frame_bytes(*self.masked(kept), of, side, records=self.records))
         if data is None:
             raise Problem(404, "no_such_exchange", f"exchange {number} has no {of}")
         return b64encode(data).decode()
@@ -111,16 +116,21 @@ class ExchangeReader:
         """Return one exchange as a capture in base64. Raises Problem."""
         kept = self.get(number)
         server = self.server_of(kept)
-        make = partial(saved_exchange, kept.seen, kept.behind, server, self.wall, records=self.records)
+        make = lambda: saved_exchange(*self.masked(kept), server, self.wall, records=self.records)  # noqa: E731
         return b64encode(await self.read(make)).decode()
+
+    def masked(self, kept: KeptExchange) -> tuple[ObservedExchange, ObservedExchange | None]:
+        """Return both sides of an exchange with masked records."""
+        return self.masks.exchange(kept.seen), self.masks.broker_side(kept.behind)
 
 
 class KeptExchanges(ExchangeReader):
     """Exchanges kept in this process."""
 
-    def __init__(self, watch: ViewWatch, records: bool, reactor: Reactor) -> None:
-        super().__init__(records, watch.wall, process=watch.process)
+    def __init__(self, watch: ViewWatch, records: bool, reactor: Reactor, masks: ViewerMasks) -> None:
+        super().__init__(records, watch.wall, masks, process=watch.process)
         self.watch, self.reactor = watch, reactor
+        watch.use_masks(masks.for_filter)
 
     def server_of(self, kept: KeptExchange) -> CaptureEndpoint:
         return cast("ConnectionInfo", kept.seen.who).server
@@ -180,8 +190,8 @@ class SourceExchanges(ExchangeReader):
 
     index = 0
 
-    def __init__(self, capture: OpenedCapture, records: bool) -> None:
-        super().__init__(records, float, capture.id)
+    def __init__(self, capture: OpenedCapture, records: bool, masks: ViewerMasks) -> None:
+        super().__init__(records, float, masks, capture.id)
         self.capture = capture
 
     async def exchanges(self, text: str, before: int | None, limit: int, after: None = None) -> FoundExchanges:
@@ -207,7 +217,8 @@ class SourceExchanges(ExchangeReader):
         until, spool = monotonic() + LONGEST_SEARCH, self.capture.spool
         for number in range(min(before or len(spool) + 1, len(spool) + 1) - 1, 0, -1):
             seen = spool.exchange(number)
-            if wanted.holds(ExchangeView(seen, partial(whole_event, wall=float))):
+            shown = self.masks.for_filter(seen) if wanted.needs_records else seen
+            if wanted.holds(ExchangeView(shown, partial(whole_event, wall=float))):
                 first = seen.request or seen.response
                 kept = KeptExchange(number, number, seen, True)
                 row = encode(row_of(kept, 0, float, changed=spool.is_changed(number)))

@@ -33,6 +33,7 @@ from kproxy.record.exchange import Depth, ObservedExchange
 from kproxy.record.fanout import TailSink
 from kproxy.record.filters import Filter
 from kproxy.record.live_view.config import ViewConfig
+from kproxy.record.live_view.masks import ViewerMasks
 from kproxy.record.live_view.messages import messages_of
 from kproxy.runtime.io.scheduler import in_a_turn
 
@@ -159,10 +160,11 @@ class Lines(msgspec.Struct, frozen=True):
 class TailLines:
     """Lines of this process for one listener, between `begin` and `end`."""
 
-    def __init__(self, server: Server, wanted: Filter, body: bool) -> None:
-        self.server, self.fanout, self.body = server, server.taps.fanout, body
+    def __init__(self, server: Server, wanted: Filter, body: bool, masks: ViewerMasks) -> None:
+        self.server, self.fanout, self.body, self.masks = server, server.taps.fanout, body, masks
         self.something = trio.Event()
-        self.sink = TailSink(wanted, whole_event, self.wake, least=Depth.FULL if body else Depth.SKETCH)
+        self.sink = TailSink(wanted, whole_event, self.wake, least=Depth.FULL if body else Depth.SKETCH,
+                             mask=masks.for_filter)  # fmt: skip
 
     def wake(self) -> None:
         self.server.reactor.notify(self.something)
@@ -192,9 +194,9 @@ class TailLines:
     async def messages(self, seen: ObservedExchange) -> dict[str, Any]:
         """Return the messages of an exchange. They are decoded like the work of a client: batches may be large."""
         cache = self.server.schemas(seen.who.cluster)
-        return await in_a_turn(
-            self.server.reactor, VIEW_NETWORK, lambda: free_after(LONG, lambda: messages_of(seen, cache))
-        )
+        make = lambda: messages_of(self.masks.exchange(seen), cache)  # noqa: E731
+        make = lambda: messages_of(self.masks.exchange(seen), cache)  # noqa: E731
+        return await in_a_turn(self.server.reactor, VIEW_NETWORK, lambda: free_after(LONG, make))
 
 
 def line(content: Mapping[str, Any]) -> bytes:

@@ -34,7 +34,7 @@ from pydantic import Field
 from starlette.responses import Response
 from starlette.types import Send
 
-from kproxy.record.filters import ExchangeView, Filter
+from kproxy.record.filters import Filter
 from kproxy.record.live_view.config import ViewConfig, charged
 from kproxy.record.live_view.rows import COLUMNS, encode, joined
 from kproxy.record.live_view.sink import Viewer
@@ -351,7 +351,7 @@ class ViewSource:
                 if found is not None and found.place != place:
                     yield
                     continue
-                fits = found is not None and self.wanted.holds(ExchangeView(found.seen, self.watch.event_data))
+                fits = found is not None and self.watch.fits(self.wanted, found.seen)
                 self.viewer.matched += fits and found is not None and found.over
                 self.missing += found is None and self.missing != UNKNOWN
             else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from kproxy.record.exchange import ObservedExchange
 from kproxy.record.filters import Filter
 from kproxy.record.live_view.config import ViewConfig
+from kproxy.record.live_view.masks import ViewerMasks
 from kproxy.record.live_view.watch import ViewTotals, ViewWatch
 from kproxy.runtime.connection import Connection
 from kproxy.runtime.connection_view import ConnectionEnd, describe
@@ -72,7 +73,10 @@ class Member:
         self._kept: KeptExchanges | None = None
         self._sender: ExchangeSender | None = None
         self.records = view is None or view.config.records
-        self.held_frames = HeldFrames(server.desk, server.reactor, server.limits.max_frame_bytes, self.records)
+        self.masks = ViewerMasks(lambda: keeper.store.rule_set, server.schemas)
+        self.held_frames = HeldFrames(
+            server.desk, server.reactor, server.limits.max_frame_bytes, self.records, self.masks
+        )
         self.news = HeldNews(self.held_frames)
         if view is not None and view.config.enabled and view.config.record_from_start:
             self._kept = self.kept_exchanges
@@ -158,12 +162,12 @@ class Member:
     @remote()
     def tail(self, text: str, body: bool) -> TailLines:
         """Return the lines of exchanges that match a filter, for one listener; with their messages if `body`."""
-        return TailLines(self.server, Filter(text), body)
+        return TailLines(self.server, Filter(text), body, self.masks)
 
     @remote(PATIENCE)
     async def rehearse(self, text: str) -> MatchesShown:
         """Return the matches of rules, a valid JSON document, among kept exchanges."""
-        return await rehearse(text, self.kept(), self.records)
+        return await rehearse(text, self.kept(), self.records, self.masks)
 
     @remote(PATIENCE)
     async def names(self) -> KeptNamesShown:
@@ -183,7 +187,7 @@ class Member:
             if self.view_terms is None:
                 raise Problem(403, "view_off", "there is no view here")
             self._kept = KeptExchanges(
-                self.view_terms.make_watch(), self.view_terms.config.records, self.server.reactor
+                self.view_terms.make_watch(), self.view_terms.config.records, self.server.reactor, self.masks
             )
             self._kept.find_cache = self.server.schemas
         return self._kept

@@ -336,7 +336,7 @@ class TailSink:
     """Sink of one listener.
 
     `make`: an exchange's data as the filter sees it. `wake` is called when there is something to `drain`. `least`: the
-    least depth of exchanges that can match.
+    least depth of exchanges that can match. `mask`: returns an exchange as a filter about records sees it.
     """
 
     broker_side = False
@@ -344,7 +344,9 @@ class TailSink:
     def __init__(
         self, wanted: Filter, make: MakeData, wake: Callable[[], None], *,
         most: int = MOST_WAITING, most_bytes: int = MOST_BYTES, least: Depth = Depth.SKETCH,
+        mask: Callable[[ObservedExchange], ObservedExchange] = lambda seen: seen,
     ) -> None:  # fmt: skip
+        self.mask = mask
         self.wanted, self.make, self.wake, self.least = wanted, make, wake, least
         self.most, self.most_bytes = most, most_bytes
         self.waiting: deque[tuple[ObservedExchange, int]] = deque()
@@ -360,7 +362,8 @@ class TailSink:
         return max(self.least, self.wanted.depth(key, version))
 
     def take(self, seen: ObservedExchange) -> None:
-        if not self.wanted.holds(ExchangeView(seen, self.make)):
+        shown = self.mask(seen) if self.wanted.needs_records else seen
+        if not self.wanted.holds(ExchangeView(shown, self.make)):
             return
         size = SMALLEST + _kept(seen.request) + _kept(seen.response)
         if len(self.waiting) >= self.most or self.bytes + size > self.most_bytes:

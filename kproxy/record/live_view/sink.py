@@ -28,6 +28,8 @@ LENGTH = bytes(4)
 """Stands for the length field, which kept frames lack."""
 MOST_WAITING = 8 << 20
 """Bytes of exchanges that wait for one viewer; there are sixteen at most."""
+MaskExchange = Callable[[ObservedExchange], ObservedExchange]
+"""Returns an exchange as viewers see it, with masked records."""
 UNKNOWN_API = "unknown"
 """Name of all APIs together that the protocol's table lacks, as in metrics: a client may send any of 65,536."""
 MOST_ERRORS = 200
@@ -135,12 +137,14 @@ class Resent:
 
 
 class ViewSink:
-    """Sink of all viewers of a process. `whole`: an exchange's data as filters see it; `clock`: monotonic seconds."""
+    """Sink of all viewers of a process. `whole`: an exchange's data as filters see it; `clock`: monotonic seconds.
+    `mask`: for filters about records."""
 
     broker_side = True
 
     def __init__(self, ring: ExchangeRing, whole: MakeData, clock: Callable[[], float]) -> None:
         self.ring, self.whole, self.clock = ring, whole, clock
+        self.mask: MaskExchange = lambda seen: seen
         self.viewers: list[Viewer] = []
         self.looked = Looked()
         self.matcher = SideMatcher[KeptExchange, ObservedExchange](math.inf)
@@ -200,8 +204,15 @@ class ViewSink:
 
     def _offer(self, kept: KeptExchange, important: bool) -> None:
         view, now, waits = ExchangeView(kept.seen, self.whole), self.clock(), False
+        masked: ExchangeView | None = None
         for viewer in self.viewers:
-            waits |= viewer.offer(kept, view, now, important)
+            if not viewer.wanted.needs_records:
+                waits |= viewer.offer(kept, view, now, important)
+                continue
+            if masked is None:
+                seen = self.mask(kept.seen)
+                masked = view if seen is kept.seen else ExchangeView(seen, self.whole)
+            waits |= viewer.offer(kept, masked, now, important)
         if not waits:
             kept.seen.forget_bodies()
 

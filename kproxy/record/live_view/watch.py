@@ -25,7 +25,7 @@ from kproxy.session.counters import ApiTally
 
 from .config import PERIOD, LookBudget
 from .rows import COLUMNS, ExchangeRing, KeptExchange, encode, row_of
-from .sink import Looked, Viewer, ViewSink
+from .sink import Looked, MaskExchange, Viewer, ViewSink
 
 if TYPE_CHECKING:
     from kproxy.app.live_view import ProxyTraffic
@@ -336,6 +336,15 @@ class ViewWatch:
             kept.seen.forget_bodies()
         return row
 
+    def use_masks(self, mask: MaskExchange) -> None:
+        """From now on, filters about records read masked exchanges."""
+        self.sink.mask = mask
+
+    def fits(self, wanted: Filter, seen: ObservedExchange) -> bool:
+        """Return True if a viewer's filter holds for an exchange."""
+        shown = self.sink.mask(seen) if wanted.needs_records else seen
+        return wanted.holds(ExchangeView(shown, self.event_data))
+
     def search(
         self, wanted: Filter, before: int | None, most: int, into: list[KeptExchange], after: int | None = None
     ) -> Iterator[int]:
@@ -347,7 +356,7 @@ class ViewWatch:
             if after is not None and kept.place <= after:
                 yield kept.number
                 continue
-            if wanted.holds(ExchangeView(kept.seen, self.event_data)):
+            if self.fits(wanted, kept.seen):
                 into.append(kept)
             kept.seen.forget_bodies()
             yield kept.number

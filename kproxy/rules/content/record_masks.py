@@ -7,9 +7,10 @@ schema in front; anything else raises UnreadableRecord, since it may contain the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from kproxy.base.errors import RecordsError
 from kproxy.protocol.records import Batch
 from kproxy.protocol.records.spans import KEEP, EntrySpans, Header, Keep, Span
 from kproxy.rules.filter.kinds import unquoted
@@ -23,7 +24,9 @@ from kproxy.rules.filter.record_fields import (
     parse_path,
 )
 
+from .edits import ChangeSpans
 from .masks import JsonMasks, Mask, MaskNode
+from .schemas import SchemaNeeded
 
 PARTS: tuple[Part, ...] = ("key", "value")
 
@@ -119,3 +122,23 @@ class RecordMasks:
         view = RecordView(spans, span, "auto", 0, decoder)
         key, value, changed = self.mask(view, spans.key(span), spans.value(span), headers)
         return spans.edit(span, key=key, value=value, headers=changed if headers else KEEP)
+
+
+def check_empty(spans: EntrySpans) -> None:
+    """Raise RecordsError for a batch that claims to have no records and has bytes after its header."""
+    if isinstance(spans.entry, Batch) and not spans.entry.count and len(spans.entry.payload):
+        raise RecordsError("expected a batch without bytes after its header, as it has no records")
+
+
+def masked_records(masks: RecordMasks, decoder: Decoder | None) -> ChangeSpans:
+    """Return the change that masks the records of an entry, and leaves out those that cannot be read."""
+
+    def change(spans: EntrySpans, records: Iterable[Span]) -> Iterator[Span]:
+        check_empty(spans)
+        for span in records:
+            try:
+                yield masks.edit(spans, span, decoder)
+            except (UnreadableRecord, SchemaNeeded):
+                continue
+
+    return change

@@ -16,6 +16,7 @@ from kproxy.protocol.records.spans import EntrySpans
 from kproxy.rules.bodies import PartitionBody
 from kproxy.rules.content.masks import FILL, NULL, Fixed, Hash, Keep, Mask
 from kproxy.rules.content.record_masks import FieldPath, RecordMasks
+from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange
 from kproxy.rules.kinds.base.content_rule import ChangeRecord, HidingEffect, HidingRule
 from kproxy.rules.kinds.base.rule import Effect, Group
@@ -38,8 +39,9 @@ class ReadFile(str):
     """Path of a file that was read with the rule, with its content."""
 
     data: bytes
+    tags: TagsFile
 
-    __slots__ = ("data",)
+    __slots__ = ("data", "tags")
 
 
 def read_file(name: str, most: int, info: ValidationInfo) -> ReadFile:
@@ -150,7 +152,7 @@ def wrong_path(text: Any) -> str | None:
 
 def read_tags(name: str, info: ValidationInfo) -> ReadFile:
     read = read_file(name, MOST_TAGS_FILE, info)
-    tags_in(read)
+    read.tags = tags_in(read)
     return read
 
 
@@ -247,6 +249,17 @@ class MaskRule(HidingRule):
     def start(self) -> Effect:
         return MaskEffect(self)
 
+    def is_about(self, topic: str) -> bool:
+        """Return True if the rule masks records of this topic for some client."""
+        entity, no = Entity(topic), self.not_
+        if no is not None and no.topic is not None and no.model_fields_set <= {"topic"} and no.holds_entity(entity):
+            return False
+        return self.match is None or self.match.topic is None or any(text_test(one)(topic) for one in self.match.topic)
+
+    def masks_of(self, topic: str | None) -> RecordMasks:
+        """Return the masks of a topic; None: of a topic with an unknown name. They are made for each call."""
+        return TopicMasks(self).make(topic)
+
 
 class MaskEffect(HidingEffect):
     """Effect with the compiled masks of each topic."""
@@ -267,7 +280,7 @@ class TopicMasks:
         self.rule = rule
         self.fields = [(FieldPath.parse(text), mask_of(method), False) for text, method in rule.fields.items()]
         self.tagged: list[tuple[list[Callable[[str], bool]], FieldPath, Mask]] = []
-        tags = tags_in(rule.tags_file).tags if isinstance(rule.tags_file, ReadFile) else {}
+        tags = rule.tags_file.tags.tags if isinstance(rule.tags_file, ReadFile) else {}
         for tag, method in rule.tags.items():
             mask = mask_of(method)
             for place in tags.get(tag, ()):
@@ -279,11 +292,14 @@ class TopicMasks:
     def of(self, topic: str | None) -> RecordMasks:
         """Return the masks of a topic. A topic with an unknown name has the masks of all tags."""
         if topic not in self.by_topic:
-            tagged = [
-                (path, mask, True)
-                for tests, path, mask in yielding(self.tagged)
-                if topic is None or any(test(topic) for test in tests)
-            ]
-            lacks_tags = self.rule.require_tags and not tagged
-            self.by_topic[topic] = RecordMasks((*self.fields, *tagged), lacks_tags=lacks_tags)
+            self.by_topic[topic] = self.make(topic)
         return self.by_topic[topic]
+
+    def make(self, topic: str | None) -> RecordMasks:
+        tagged = [
+            (path, mask, True)
+            for tests, path, mask in yielding(self.tagged)
+            if topic is None or any(test(topic) for test in tests)
+        ]
+        lacks_tags = self.rule.require_tags and not tagged
+        return RecordMasks((*self.fields, *tagged), lacks_tags=lacks_tags)

@@ -19,8 +19,10 @@ from kproxy.admin.problem import Problem
 from kproxy.record.exchange import Depth
 from kproxy.record.fanout import Fanout
 from kproxy.record.filters import Filter
+from kproxy.record.live_view.masks import ViewerMasks
 from kproxy.record.live_view.sink import Viewer
 from kproxy.record.live_view.watch import ViewWatch
+from kproxy.rules.rule_set import RuleSet
 from kproxy.runtime.listeners.listener import OwnClient, secured
 from kproxy.tools.rehearse.dialogue import request, response
 from tests.runtime import conftest as net_tools
@@ -52,7 +54,8 @@ class Looking:
         self.net, self.running, self.broker, self.server = net, running, broker, running.server
         self.watch = ViewWatch(self.server.taps.fanout, self.server.reactor, Silence(), kept=1 << 26)
         self.watch.open(Viewer(Filter(""), 100, 0.0, lambda: None))
-        self.sender = ExchangeSender(self.server, KeptExchanges(self.watch, True, self.server.reactor))
+        kept = KeptExchanges(self.watch, True, self.server.reactor, ViewerMasks(RuleSet))
+        self.sender = ExchangeSender(self.server, kept)
 
     async def exchange(self, frame: bytes, answer: bytes) -> int:
         async with await self.running.client() as client:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kproxy.rules.content.masks import MOST_MEMBERS, NULL, Fixed, Hash, JsonMasks, Keep, Mask, MaskNode
-from kproxy.rules.filter.record_fields import DEEPEST_JSON, EVERY, MOST_JSON, Step, UnreadableRecord
+from kproxy.rules.content.masks import NULL, Fixed, Hash, JsonMasks, Keep, Mask, MaskNode
+from kproxy.rules.filter.record_fields import DEEPEST_JSON, EVERY, MOST_JSON, MOST_MEMBERS, Step, UnreadableRecord
 from tests.lab.fuzz.targets import masks as target
 
 MASKED = Fixed("***")

@@ -15,11 +15,11 @@ from pydantic import Field
 from kproxy.base.cooperative import yield_point
 from kproxy.base.errors import RecordsError
 from kproxy.protocol.primitives import Buffer
-from kproxy.protocol.records import Batch
 from kproxy.protocol.records.spans import EntrySpans, Span
 from kproxy.protocol.table.api_keys import FETCH
 from kproxy.rules.bodies import PartitionBody, selected_partitions
 from kproxy.rules.content.edits import RECORDS, FieldEdits, RecordBudget, Whole, emptied
+from kproxy.rules.content.record_masks import check_empty
 from kproxy.rules.content.schemas import SchemaNeeded
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, Fail, FrameDepth
@@ -176,8 +176,7 @@ class HidingEffect(ContentEffect):
 
         def change(spans: EntrySpans, records: Iterable[Span]) -> Iterator[Span]:
             nonlocal index
-            if isinstance(spans.entry, Batch) and not spans.entry.count and len(spans.entry.payload):
-                raise RecordsError("expected a batch without bytes after its header, as it has no records")
+            check_empty(spans)
             chosen = None if place.record_test is None else place.record_test(spans)
             alter = make(spans)
             for span in records:

@@ -365,10 +365,11 @@ class KeptMatches:
 
 
 def rehearse_kept(
-    document: Document, kept: Sequence[ObservedExchange], in_time: Callable[[], bool], *, records: bool = True
-) -> KeptMatches:
+    document: Document, kept: Sequence[ObservedExchange], in_time: Callable[[], bool], *, records: bool = True,
+    show: Callable[[ObservedExchange], ObservedExchange] = lambda seen: seen,
+) -> KeptMatches:  # fmt: skip
     """Rehearse the rules of a document on these exchanges, latest first, while `in_time()` is true. `records`: whether
-    their filters may ask about records.
+    their filters may ask about records. `show`: returns an exchange as the user may see it.
 
     Raises DocumentError for an invalid document.
     """
@@ -387,7 +388,7 @@ def rehearse_kept(
             break
         seen_here.sort(key=lambda seen: seen.number)
         caller = RecordedClient(str(number), facts_of(seen_here[0].who))
-        changed.update(rule for rule, _ in candidate.findings(caller, fit(seen_here, found, in_time)))
+        changed.update(rule for rule, _ in candidate.findings(caller, fit(map(show, seen_here), found, in_time)))
     live = {counts.rule: counts for counts in candidate.counted()}
     for rule in store.rule_set.rules:
         times = changed[rule.name]
@@ -396,7 +397,7 @@ def rehearse_kept(
 
 
 def fit(
-    seen_here: Sequence[ObservedExchange], found: KeptMatches, in_time: Callable[[], bool]
+    seen_here: Iterable[ObservedExchange], found: KeptMatches, in_time: Callable[[], bool]
 ) -> Iterator[PackedExchange]:
     """Yield the exchanges of one connection that can be rehearsed, and count them."""
     for seen in seen_here:
