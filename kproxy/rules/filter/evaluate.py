@@ -151,7 +151,7 @@ class LiteralSearch:
             self.places[b""] = self.next_escape(0)
 
     def next(self, start: int) -> int:
-        """Return the first place of a literal or an escape from `start` on; the end of the data if there is none."""
+        """Return the first place of a literal or an escape from `start` on, or the end of the data."""
         nearest = len(self.data)
         for text, at in self.places.items():
             if 0 <= at < start:

@@ -162,7 +162,7 @@ def record_work() -> dict[str, Callable[[], object]]:
 
 
 def select_work(every: int) -> Callable[[], object]:
-    """Return the work of a condition on a partition of orders, of which one in `every` matches (0: none)."""
+    """Return the work of a condition on a partition of orders. `every`: distance of matching records (0: none)."""
     condition = RecordCondition("value.customer.country == DE")
     text = '{"id": %d, "customer": {"name": "someone", "country": "%s"}, "note": "%s"}'
     values = [text % (at, "DE" if every and at % every == 0 else "FR", "x" * 930) for at in range(COUNT)]
