@@ -39,7 +39,7 @@ class RuleProgram:
             or (FrameDepth.BODY in (part.request, part.response) and part.running.rule.reads_entities)
             for part in parts
         )
-        self.selects_records = any(part.running.rule.selects_records for part in parts)
+        self.reads_schemas = any(part.running.rule.reads_schemas for part in parts)
         self.screens = any(part.screens for part in parts)
         self.enforces = any(not part.running.dry_run for part in parts)
         self.filters = any(part.wanted for part in parts)

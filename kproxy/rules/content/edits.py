@@ -274,6 +274,14 @@ class FieldEdits:
                 self.rest, changed, self.shortened = after, True, True
         return changed
 
+    def cut(self, entry: Whole) -> None:
+        """Remove an entry and all bytes after it."""
+        number = next(number for number, one in enumerate(self.entries) if one is entry)
+        self.entries, self.rest, self.shortened = self.entries[:number], b"", True
+        for changes in (self.opened, self.written):
+            for later in [one for one in changes if one >= number]:
+                del changes[later]
+
     def replace_entry(self, number: int, after: bytes | None) -> bool:
         if after is not None:
             self.written[number] = after

@@ -275,7 +275,7 @@ def masked_leaves(mask: Mask, names: dict[str, Apply], indexes: dict[int, Apply]
 
 
 def pause(raw: bytes) -> None:
-    """Let the driver run before a value is read or written: at once for a long one, else after a few dozen values."""
+    """Let the driver run before a value is read or written: at once for a long one, otherwise after some values."""
     if len(raw) > LONG_JSON:
         yield_now()
     else:

@@ -216,9 +216,17 @@ def subjects_of(read: Callable[[], Iterable[str]]) -> Iterable[str]:
         raise unloaded(needed) from None
 
 
-def unloaded(needed: SchemaNeeded) -> UnreadableRecord:
+class SchemaUnloaded(UnreadableRecord):
+    """Record whose schema is not loaded, because the registry has not responded yet."""
+
+    def __init__(self, needed: SchemaNeeded) -> None:
+        self.key = needed.key
+        super().__init__(str(needed))
+
+
+def unloaded(needed: SchemaNeeded) -> SchemaUnloaded:
     needed.cache.want(needed.key)
-    return UnreadableRecord(str(needed))
+    return SchemaUnloaded(needed)
 
 
 def unknown_schemas(data: Buffer, cache: SchemaCache, unknown: dict[SchemaKey, None], *, subjects: bool) -> None:

@@ -80,7 +80,7 @@ class ResponseRules:
         if exchange.response_depth() == FrameDepth.BODY:
             looked_up = self.lane.looked_up
             rewritten = self.client_side(frame, frame.note.rewrite)
-            if exchange.program.selects_records and isinstance(rewritten, tuple):
+            if exchange.program.reads_schemas and isinstance(rewritten, tuple):
                 waited = looked_up is not None and bool(looked_up.schemas)
                 needed = None if waited else self.session.engine.schemas_of_response(exchange, rewritten[0])
                 if needed is not None:

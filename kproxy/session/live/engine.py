@@ -240,7 +240,7 @@ class Engine:
             exchange.find = found.all
         if isinstance(found, Selection):
             exchange.listed = found.entities
-            if exchange.program.selects_records:
+            if exchange.program.reads_schemas:
                 return self.schemas_of_request(exchange, found) or found
         return found
 
@@ -259,7 +259,7 @@ class Engine:
         subjects = False
         for number in every.index.candidates(exchange, selection.groups):
             part = every.parts[number]
-            excluded = part.matcher.holds(exchange) if part.running.rule.selects_records else None
+            excluded = part.matcher.holds(exchange) if part.running.rule.reads_schemas else None
             if excluded is not None:
                 entities |= dict.fromkeys(selection.matched(part, number, excluded, ()))
                 subjects = subjects or part.running.rule.selects_subjects
@@ -268,7 +268,7 @@ class Engine:
     def schemas_of_response(self, exchange: EvaluatedExchange, content: bytes) -> NeedsLookup | None:
         """Return the lookup of schemas that conditions about the records of a response need, as `schemas_of_request`.
         `content`: the response without its size."""
-        pending = [one for one in exchange.pending if one.part.running.rule.selects_records]
+        pending = [one for one in exchange.pending if one.part.running.rule.reads_schemas]
         self.view.decoder = self.session.shared.decoder
         if not pending or self.session.shared.find_schemas() is None:
             return None

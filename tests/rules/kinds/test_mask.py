@@ -13,7 +13,10 @@ import pytest
 from kproxy.base.errors import DocumentError
 from kproxy.protocol.records import Record, decode, encode_batch, entries
 from kproxy.rules.content import edits
+from kproxy.rules.content.schemas import Schema, SchemaCache, SchemaKey, decoder_of
 from kproxy.rules.document.read import load_rules
+from kproxy.session.commands import LoadSchemas
+from kproxy.session.shared import ClusterState
 
 PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
 FIELDS = "fields: {value.customer.email: {fixed: '***'}}"
@@ -309,3 +312,57 @@ def test_files_are_read_and_change_the_rule(tmp_path: Path) -> None:
     rules.write_text("rules: [{name: r, kind: mask, fields: {value.a: {hash: {key: 'file:mask.key'}}}}]")
     with pytest.raises(DocumentError, match="key of at least 16 bytes, got 5"):
         load_rules([rules])
+
+
+COMMIT = Record(2, 0, b"\0\0\0\1", bytes(6))
+WAITED = {
+    ("fetch", "loaded"): ([{"id": 2}, MASKED], 0.0),
+    ("fetch", "not found"): ([{"id": 2}], 0.0),
+    ("fetch", "down"): ([{"id": 2}], 0.5),
+    ("produce", "loaded"): (0, 0.0),
+    ("produce", "not found"): (87, 0.0),
+    ("produce", "down"): (19, 0.0),
+}
+
+
+@pytest.mark.parametrize(("at", "outcome"), WAITED)
+def test_records_wait_for_their_schema(carried: Any, at: str, outcome: str) -> None:
+    """While the registry does not respond, no record is lost: the client fetches or sends it again."""
+    cache, shared = SchemaCache(lambda: 0.0), ClusterState()
+    shared.find_schemas = lambda: cache
+    shared.decoder = decoder_of(shared.find_schemas)
+    talk = carried(f"{RULE}\nat: {at}", shared=shared)
+    data = talk.batch("\0\0\0\0\1" + customer(), first=1)
+    if at == "fetch":
+        data = talk.batch('{"id":2}', first=0) + data + encode_batch([COMMIT], base_offset=2, control=True)
+        talk.ask(FETCH, 11, max_wait_ms=500, topics=[{"topic": "orders", "partitions": [{"partition": 0}]}])
+        part = {"partition_index": 0, "records": data}
+        talk.talk.broker(talk.frame(FETCH, 11, responses=[{"topic": "orders", "partitions": [part]}]))
+    else:
+        talk.ask(PRODUCE, 9, topic_data=[{"name": "orders", "partition_data": [{"index": 0, "records": data}]}])
+    (command,) = (one for one in talk.talk.log if isinstance(one, LoadSchemas))
+    assert command.keys == (SchemaKey("id", "1"),)
+    if outcome != "down":
+        cache.put(command.keys[0], Schema("JSON", "{}", []) if outcome == "loaded" else None)
+    talk.talk.session.schemas_ready(talk.talk.now)
+    talk.talk.obey()
+
+    expected, delay = WAITED[at, outcome]
+    if at == "fetch":
+        assert bool(talk.talk.to_client) == (not delay)
+        talk.talk.later(delay)
+        after = talk.received(FETCH, 11)["responses"][0]["partitions"][0]["records"]
+        found = list(entries(after))
+        assert [
+            json.loads(one.value[5 * one.value.startswith(b"\0") :])
+            for entry in found
+            if not entry.is_control
+            for one in decode(entry)
+        ] == expected
+        assert [entry.base_offset for entry in found] == ([0] if delay else [0, 1, 2])
+    elif expected:
+        (topic,) = talk.received(PRODUCE, 9)["responses"]
+        assert topic["partition_responses"][0]["error_code"] == expected
+    else:
+        assert SECRET.encode() not in talk.talk.to_broker
+        assert b"***" in talk.talk.to_broker

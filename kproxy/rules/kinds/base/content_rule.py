@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from kproxy.base.cooperative import yield_point
+from kproxy.base.cooperative import yield_point, yielding
 from kproxy.base.errors import RecordsError
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.records.spans import EntrySpans, Span
@@ -20,19 +20,21 @@ from kproxy.protocol.table.api_keys import FETCH
 from kproxy.rules.bodies import PartitionBody, selected_partitions
 from kproxy.rules.content.edits import RECORDS, FieldEdits, RecordBudget, Whole, emptied
 from kproxy.rules.content.record_masks import check_empty
-from kproxy.rules.content.schemas import SchemaNeeded
+from kproxy.rules.content.schemas import MOST_UNKNOWN, SchemaKey, SchemaNeeded, SchemaUnloaded
 from kproxy.rules.entity import Entity
-from kproxy.rules.exchange import Edit, Exchange, Fail, FrameDepth
+from kproxy.rules.exchange import Delay, Edit, Exchange, Fail, FrameDepth
 from kproxy.rules.filter.record_fields import UnreadableRecord
 from kproxy.rules.kinds.base.quota import has_max_bytes
 from kproxy.rules.values.model import Wrong
 
 from .access import is_nameless
 from .record_selector import MOST_NAMED
-from .records_rule import RecordChanges, RecordsRule, edits_of
+from .records_rule import RecordChanges, RecordsRule, edits_of, first_offset
 from .rule import UNCOUNTED, Decisions, Direction, Effect, EffectProblem, Family
 
-INVALID_RECORD, POLICY_VIOLATION = 87, 44
+INVALID_RECORD, POLICY_VIOLATION, NOT_ENOUGH_REPLICAS = 87, 44, 19
+LONGEST_HOLD = 5.0
+"""Seconds that a response without records waits while schemas are not loaded, so that clients do not poll in a loop."""
 FIRST_WITH_RECORD_ERRORS = 8
 """Version of Produce whose responses name records; clients of earlier ones do not have INVALID_RECORD."""
 MOST_FETCHED = 8 << 20
@@ -109,6 +111,10 @@ class HidingRule(ContentRule):
         return True
 
     @property
+    def reads_schemas(self) -> bool:
+        return True
+
+    @property
     def fails_closed(self) -> bool:
         return self.unreadable_result != "pass"
 
@@ -145,27 +151,37 @@ class HidingEffect(ContentEffect):
         raise NotImplementedError
 
     def go_through(self, exchange: Exchange, entities: Sequence[Entity], direction: Direction, now: float) -> Decisions:
-        edits, budget, changed = edits_of(exchange, direction), RecordBudget(), False
+        edits, budget, changed, held = edits_of(exchange, direction), RecordBudget(), False, False
         failed: list[Fail] = []
         for place in selected_partitions(edits.message, exchange, entities):
             if place.body[RECORDS]:
                 test = self.rule.record_test(exchange, place.asked or place.entity, now, self.records)
                 rejected: list[tuple[int, str]] = []
+                missing: dict[SchemaKey, Whole] = {}
                 field, one = edits.field(place.body), replace(place, record_test=test)
                 field.counts = self.records
-                changed |= self.hide(self.changer(exchange, place), field, one, budget, rejected)
-                if rejected:
+                changed |= self.hide(self.changer(exchange, place), field, one, budget, rejected, missing)
+                # The limit holds for hostile records with many ids, which would otherwise wait forever.
+                waits = 0 < len(missing) <= MOST_UNKNOWN
+                if waits and self.rule.unreadable_result == "withhold":
+                    hold(field, place, next(iter(missing.values())))
+                    changed = held = True
+                if rejected and waits:  # an error that every client retries
+                    failed.append(Fail(NOT_ENOUGH_REPLICAS, rejected[0][1], (place.asked or place.entity,)))
+                elif rejected:
                     code = INVALID_RECORD if exchange.version >= FIRST_WITH_RECORD_ERRORS else POLICY_VIOLATION
                     failed.append(Fail(code, rejected[0][1], (place.asked or place.entity,), records=tuple(rejected)))
             yield_point()
+        if held:
+            return (Edit(), Delay(min(max(0.1, exchange.request.body["max_wait_ms"] / 1000), LONGEST_HOLD)))
         return (*failed, Edit()) if changed else failed
 
     def hide(
         self, make: Callable[[EntrySpans], ChangeRecord], field: FieldEdits, place: PartitionBody, budget: RecordBudget,
-        rejected: list[tuple[int, str]],
+        rejected: list[tuple[int, str]], missing: dict[SchemaKey, Whole],
     ) -> bool:  # fmt: skip
         """Change the records of a partition. Return True if any changed. `rejected`: gets index and reason of records
-        for which the request fails."""
+        that fail the request. `missing`: gets schemas that are not loaded, with the first entry of each."""
         result, index = self.rule.unreadable_result, 0
 
         def note(error: Exception) -> None:
@@ -186,6 +202,8 @@ class HidingEffect(ContentEffect):
                         after = alter(span)
                 except (UnreadableRecord, SchemaNeeded) as error:
                     note(error)
+                    if isinstance(error, SchemaUnloaded) and len(missing) <= MOST_UNKNOWN:
+                        missing.setdefault(error.key, spans.entry)
                     after = None if result == "withhold" else span
                 index += 1
                 if after is not None:
@@ -196,3 +214,15 @@ class HidingEffect(ContentEffect):
             return emptied(entry, field.rest) if result == "withhold" else None
 
         return field.change_records(change, budget, on_unreadable=on_unreadable)
+
+
+def hold(field: FieldEdits, place: PartitionBody, entry: Whole) -> None:
+    """Remove an entry and all after it from a response, so that the client fetches them again."""
+    field.cut(entry)
+    first = first_offset(entry)
+    if (acquired := place.body.get("acquired_records")) is not None:
+        place.body["acquired_records"] = [
+            one | {"last_offset": min(one["last_offset"], first - 1)}
+            for one in yielding(acquired)
+            if one["first_offset"] < first
+        ]

@@ -318,6 +318,11 @@ class LiveRule(Rule):
         return any(one is not None and one.records is not None for one in (self.match, self.not_))
 
     @property
+    def reads_schemas(self) -> bool:
+        """Return True if it decodes records, so that a frame waits for schemas that are not loaded."""
+        return self.selects_records
+
+    @property
     def selects_subjects(self) -> bool:
         """Return True if it has a condition about the subjects of a value's schema."""
         conditions = [one.records for one in (self.match, self.not_) if one is not None and one.records is not None]
