@@ -1,4 +1,4 @@
-"""Batches of which drop_records leaves nothing: every codec, every client, at the beginning, between and at the end.
+"""Batches of which filter_records leaves nothing: every codec, every client, at the beginning, between and at the end.
 
 Clients decompress what the codec bits name, also where nothing follows them.
 """
@@ -36,6 +36,11 @@ def expected(place: str) -> Read:
     low, high = map(int, GONE[place].split("-"))
     count = 2 if place == "only" else 6
     return [(at, f"v{at}") for at in range(count + 1) if not low <= at <= high]
+
+
+def condition(offsets: str) -> str:
+    low, high = offsets.split("-")
+    return f"offset >= {low} and offset <= {high}"
 
 
 def topic(place: str, codec: str) -> str:
@@ -122,7 +127,7 @@ PLACES = [
 def reads(clients: Any, java: Any) -> Iterator[dict[tuple[str, str, str], Future[Read]]]:
     """What each client has read of each topic, all at the same time."""
     rules = [
-        {"name": place, "kind": "drop_records", "match": {"topic": topic(place, "*")}, "at": "fetch", "offsets": gone}
+        {"name": place, "kind": "filter_records", "match": {"topic": topic(place, "*"), "records": condition(gone)}}
         for place, gone in GONE.items()
     ]
     topics = [(place, codec) for place in GONE for codec in CODECS]
