@@ -20,7 +20,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy.testing.process import Proxy, children_of
 
+from .faults import FAULTS
+
 PAGE = os.sysconf("SC_PAGE_SIZE")
+PASSING = {fault["name"] for fault in FAULTS}
+"""Rules that are in the rule file for some seconds."""
 WARM_UP = 60.0
 """Seconds of a process that say nothing: it compiles what it needs when it is first needed."""
 SHORTEST = 60.0
@@ -102,7 +106,8 @@ class Vitals:
         now = {(name, labels): value for name, labels, value in growing(text)}
         for (name, labels), before in list(self.counters.items()):
             value = now.get((name, labels))
-            if value is None and name.startswith("kproxy_rule_"):  # the rule is gone, and its counters with it
+            passing = dict(labels).get("rule") in PASSING  # it can go and come back between two looks
+            if name.startswith("kproxy_rule_") and (value is None or passing):
                 del self.counters[name, labels]
             elif value is None or value < before:
                 self.findings.append(f"{name}{dict(labels)} went down from {before:g} to {value}")
