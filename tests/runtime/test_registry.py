@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -95,7 +98,9 @@ REPLIES: list[tuple[int, bytes, str, str]] = [
     (200, b'{"schema": "{"}', "invalid", "expected a schema in JSON"),
     (200, LONG, "invalid", "at most 2097152 bytes"), (200, b"[" * 100_000, "invalid", "expected a response"),
     (302, b"", "refused", "expected status 200, got 302"), (401, b"", "refused", "got 401"),
-    (500, b"", "refused", "got 500"),
+    (500, b"", "refused", "got 500"), (429, b"", "refused", "got 429"),
+    # producers choose ids, so these do not count as an outage
+    (400, b"", "invalid", "got 400"), (422, b"", "invalid", "got 422"),
 ]  # fmt: skip
 
 
@@ -113,6 +118,45 @@ async def test_a_wrong_response_has_its_outcome(
         assert client.counts == Counter({("main", outcome): 1})
         assert problem in str(client.entries)  # type: ignore[attr-defined]
     assert server.requests == ["/schemas/ids/1"]
+
+
+ENDLESS = {
+    "informational responses": b"HTTP/1.1 100 Continue\r\n\r\n",
+    "short chunks": b"1\r\nx\r\n",
+}
+
+
+@pytest.mark.parametrize("part", ENDLESS.values(), ids=ENDLESS)
+async def test_an_endless_response_ends_at_a_limit(part: bytes) -> None:
+    """Other tasks run while it is read."""
+    head = b"" if b"HTTP" in part else b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    turns = 0
+
+    def flood(listening: socket.socket) -> None:
+        with listening, closing(listening.accept()[0]) as sock, suppress(OSError):
+            sock.sendall(head)
+            while True:
+                sock.sendall(part * 10_000)
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    server: Any = SimpleNamespace(url=f"http://127.0.0.1:{listening.getsockname()[1]}")
+    thread = threading.Thread(target=flood, args=(listening,), daemon=True)
+    thread.start()
+    async with client_of(server, timeout="1s") as client, trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        done = trio.Event()
+        client.want(SchemaKey("id", "1"), done.set)
+        await done.wait()
+        nursery.cancel_scope.cancel()
+    assert turns > 10
+    assert sum(client.counts.values()) == 1
+    thread.join(60)
 
 
 def loop(server: SchemaRegistry) -> int:

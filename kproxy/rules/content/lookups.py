@@ -19,11 +19,13 @@ MOST_BODY = 2 << 20
 DEEPEST_REFERENCE = 16
 MOST_REFERENCES = 64
 MOST_SUBJECTS = 1000
+OUTAGES = frozenset((401, 403, 407, 408, 429))
+"""Statuses 4xx that concern all requests: credentials, and load."""
 ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
 LookupOutcome = Literal["ok", "not_found", "invalid", "refused", "unreachable"]
-"""ok: found · not_found: 404 · invalid: a schema or response that kproxy cannot use · refused: any other status, such
-as 401 or a redirect · unreachable: no response."""
+"""ok: found · not_found: 404 · invalid: a rejected request, or a schema or response that kproxy cannot use ·
+refused: any other status, such as 401 or a redirect · unreachable: no response."""
 
 
 class Response(NamedTuple):
@@ -125,6 +127,9 @@ def request(path: str, kind: Any) -> Requests:
     response = yield path
     if response.status == 404:
         raise Failed("not_found", "the registry does not have it")
+    if 400 <= response.status < 500 and response.status not in OUTAGES:
+        # Producers choose ids, so an id that the registry rejects does not count as an outage of the registry.
+        raise Failed("invalid", f"expected status 200, got {response.status}")
     if response.status != 200:
         raise Failed("refused", f"expected status 200, got {response.status}")
     if response.body is None:

@@ -41,6 +41,8 @@ RETRY = 5.0
 MOST_PENDING = 1000
 """Lookups of one registry that wait. Readers ask again later for others."""
 READ = 1 << 16
+EVENTS = 100
+"""Parts of responses that are read between two checkpoints. A chunk of a response can have one byte."""
 MOST_HEADERS = 1 << 14
 
 
@@ -132,12 +134,13 @@ class RegistryClient:
         async with self.sending:
             with trio.move_on_after(self.config.timeout):
                 try:
-                    return await self.exchange(path)
-                except (ConnectionError, h11.RemoteProtocolError):
-                    if self.connection is None or not self.connection.is_used:
-                        raise
-                    self.close()  # the registry had closed the kept connection
-                    return await self.exchange(path)
+                    try:
+                        return await self.exchange(path)
+                    except (ConnectionError, h11.RemoteProtocolError):
+                        if self.connection is None or not self.connection.is_used:
+                            raise
+                        self.close()  # the registry had closed the kept connection
+                        return await self.exchange(path)
                 except BaseException:
                     self.close()
                     raise
@@ -200,9 +203,12 @@ class HttpConnection:
         state = self.state
         data = state.send(h11.Request(method="GET", target=path, headers=list(headers))) or b""
         await send(self.sock, data + (state.send(h11.EndOfMessage()) or b""))
-        status, body = 0, bytearray()
+        status, body, events = 0, bytearray(), 0
         while True:
             event = state.next_event()
+            events += 1
+            if not events % EVENTS:
+                await trio.lowlevel.checkpoint()  # a read that does not block has none, so no timeout would end this
             if event is h11.NEED_DATA:
                 more: bytes = await attempt(self.sock, lambda: self.sock.recv(READ))
                 if not more and not status:
