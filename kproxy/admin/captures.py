@@ -21,6 +21,7 @@ from kproxy.base.named_file import check_kind, reason
 from kproxy.base.system import NO_LINK, UNKNOWN
 from kproxy.record.captures.policy import HEAD
 from kproxy.record.captures.running_captures import CaptureRefused
+from kproxy.record.live_view.masks import ViewerMasks
 from kproxy.rules.values.quantities import parse_size
 
 from .guard import BYTES
@@ -152,8 +153,15 @@ async def download_capture(backend: Backend, call: OperationCall) -> Response:
     shown = await backend.captures.show(call.path["name"])
     if shown.state in ("running", "ending"):
         raise Problem(409, "capture_runs", f'the capture "{shown.name}" is {shown.state}: stop it first')
-    if not backend.view.records and shown.payload not in ("none", "sketch"):
+    has_records = shown.payload not in ("none", "sketch")
+    if has_records and not backend.view.records:
         raise Problem(403, "records_hidden", "the config has `view: {records: false}`, and the file has records")
+    if (
+        not call.may_write
+        and shown.payload not in ("none", "sketch")
+        and ViewerMasks(lambda: backend.keeper.store.rule_set)
+    ):
+        raise Problem(403, "records_hidden", "a rule masks records, and the file has the originals: use the full token")
     try:
         number, size = await trio.to_thread.run_sync(partial(opened, shown.file))
     except OSError as error:

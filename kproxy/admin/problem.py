@@ -47,7 +47,7 @@ CODES: Mapping[int, Mapping[str, str]] = {
         "foreign_site": "Sec-Fetch-Site names another site",
         "no_certificate": "the webhook requires a client certificate, and the client sent none",
         "needs_token": "a config in the body requires a token of the admin address",
-        "records_hidden": "the config hides the content of records",
+        "records_hidden": "the config or a rule hides the content of records",
         "read_only": "the token is read-only, and the operation changes something",
         "view_off": "the config disables the view",
     },

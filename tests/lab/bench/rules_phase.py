@@ -21,6 +21,8 @@ from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import FETCH
 from kproxy.rules.bodies import PartitionBody
 from kproxy.rules.content.edits import MessageEdits, RecordBudget
+from kproxy.rules.content.masks import NULL, Keep
+from kproxy.rules.content.record_masks import FieldPath, RecordMasks, masked_records
 from kproxy.rules.document.read import parse_rules
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Exchange as RuleExchange
@@ -117,6 +119,7 @@ RECORDS_CASE = "rules: a record of a batch"
 SPANS, DECODED = "spans of 100 B", "decoded, 100 B"
 FILTERED, REWRITTEN = "every other record, by spans, {}", "every other record, decoded, {}"
 SELECTED, SEARCHED = "selected by a JSON path, 1 kB", "a tenth selected by a JSON path, 1 kB"
+MASKED = "two fields of JSON masked, 1 kB"
 HEADED, REHEADED = "add_header, {}", "a header more, decoded, {}"
 SIZES = {"100 B": 100, "1 kB": 1000}
 FETCH_VERSION = 12
@@ -152,6 +155,7 @@ def record_work() -> dict[str, Callable[[], object]]:
         SPANS: lambda: sum(1 for _ in EntrySpans(batches["100 B"])),
         SELECTED: select_work(0),
         SEARCHED: select_work(10),
+        MASKED: mask_work(),
     }
     for name, batch in batches.items():
         found[REWRITTEN.format(name)] = lambda batch=batch: rewritten(batch)
@@ -168,6 +172,24 @@ def select_work(every: int) -> Callable[[], object]:
     values = [text % (at, "DE" if every and at % every == 0 else "FR", "x" * 930) for at in range(COUNT)]
     field = encode_batch([Record(at, 1000 + at, b"key %d" % at, value.encode()) for at, value in enumerate(values)])
     return lambda: sum(1 for _ in matching_records(field, condition, 0.0, RecordBudget()))
+
+
+def mask_work() -> Callable[[], object]:
+    """Return the work of two masks on a partition of orders."""
+    fields = {"value.customer.name": Keep(first=1), "value.customer.country": NULL}
+    masks = RecordMasks((FieldPath.parse(text), mask, False) for text, mask in fields.items())
+    text = '{"id": %d, "customer": {"name": "someone", "country": "DE"}, "note": "%s"}'
+    field = encode_batch([Record(at, at, b"key", (text % (at, "x" * 930)).encode()) for at in range(COUNT)])
+
+    def work() -> object:
+        body = {"partition_index": 0, "records": field}
+        edits = MessageEdits(Message(schema.load(FETCH), FETCH_VERSION, {}, {"responses": []}))
+        changed = edits.field(body).change_records(masked_records(masks, None), RecordBudget())
+        assert changed
+        edits.flush()
+        return body
+
+    return work
 
 
 def header_work(batch: Batch) -> Callable[[], object]:

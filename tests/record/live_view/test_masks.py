@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode
+from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 from uuid import uuid4
 
 import pytest
+import trio
 
 from kproxy.admin.api import OPERATIONS
 from kproxy.admin.kept import SourceExchanges
@@ -20,6 +22,7 @@ from kproxy.record.live_view.masks import MOST_BYTES, ViewerMasks
 from kproxy.record.live_view.rows import KeptExchange
 from tests.admin.test_tail import listening
 from tests.record.live_view.stream_reader import produced, viewing
+from tests.record.live_view.test_capture_download import OneCapture
 from tests.support.exchange_factory import exchange
 from tests.support.frames import message
 from tests.support.held_api import Held
@@ -209,3 +212,15 @@ async def test_masks_follow_the_rules_in_force(masked: Any) -> None:
     assert masks.exchange(own) is not own and masks.hides(own, "request", own.request)
     assert (await masked("POST", "/api/rules/masked/disable")).status == 200
     assert not masks and masks.exchange(own) is own
+
+
+@pytest.mark.parametrize(("token", "status"), [("read", 403), ("full", 200)])
+async def test_captures_with_originals_need_the_full_token(
+    make_api: Any, tmp_path: Path, token: str, status: int
+) -> None:
+    api = make_api(RULES, token="full", read="read")
+    path = tmp_path / "orders.pcapng"
+    path.write_bytes(b"originals")
+    api.backend.captures = OneCapture(path)
+    call = api("GET", "/api/captures/orders.pcapng/file", receive=trio.sleep_forever, authorization=f"Bearer {token}")
+    assert (await call).status == status
