@@ -30,7 +30,7 @@ from kproxy.record.exchange import Depth, ObservedExchange, Who
 from kproxy.record.fanout import ClusterMetadata
 from kproxy.record.observer.records import LIVE, NotKept, records_of
 from kproxy.record.observer.response_errors import errors_of
-from kproxy.rules.content.templates import is_chosen
+from kproxy.rules.kinds.base.content_rule import is_chosen
 
 from .export import Exporter, OtlpCounters, OtlpSettings
 from .payload import Tree, attributes, nanoseconds, sendable

@@ -12,9 +12,15 @@ from kproxy.protocol.records import Batch
 from kproxy.protocol.records.spans import END, VALUE_END, EntrySpans, Header, Span, header_bytes
 from kproxy.rules.bodies import PartitionBody
 from kproxy.rules.content.edits import FieldEdits, RecordBudget
-from kproxy.rules.content.templates import TRACEPARENT, Template, new_traceparent, template_values
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base.content_rule import ContentEffect, ContentRule
+from kproxy.rules.kinds.base.content_rule import (
+    TRACEPARENT,
+    ContentEffect,
+    ContentRule,
+    Template,
+    new_traceparent,
+    template_values,
+)
 from kproxy.rules.kinds.base.rule import Effect, EffectProblem, Group
 from kproxy.rules.values.model import Wrong
 

@@ -11,9 +11,16 @@ from kproxy.protocol.records.spans import EntrySpans
 from kproxy.rules.bodies import PartitionBody
 from kproxy.rules.content.masks import Given
 from kproxy.rules.content.record_masks import FieldPath, RecordMasks
-from kproxy.rules.content.templates import TRACEPARENT, Template, template_values
 from kproxy.rules.exchange import Exchange
-from kproxy.rules.kinds.base.content_rule import ChangeRecord, HidingEffect, HidingRule, OnUnreadable
+from kproxy.rules.kinds.base.content_rule import (
+    TRACEPARENT,
+    ChangeRecord,
+    HidingEffect,
+    HidingRule,
+    OnUnreadable,
+    Template,
+    template_values,
+)
 from kproxy.rules.kinds.base.rule import Effect, EffectProblem, Group
 from kproxy.rules.values.model import Wrong
 

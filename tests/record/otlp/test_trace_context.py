@@ -14,7 +14,7 @@ from kproxy.record.otlp.trace_sink import (
     parse_b3,
     parse_traceparent,
 )
-from kproxy.rules.content.templates import is_chosen
+from kproxy.rules.kinds.base.content_rule import is_chosen
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 GOOD = f"00-{TRACE}-{SPAN}-01"

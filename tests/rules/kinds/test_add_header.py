@@ -18,8 +18,8 @@ from kproxy.protocol.records import (
     entries,
 )
 from kproxy.protocol.table import schema
-from kproxy.rules.content.templates import Template, new_traceparent, time_text
 from kproxy.rules.kinds.base import content_rule
+from kproxy.rules.kinds.base.content_rule import Template, new_traceparent, time_text
 
 PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
 BEFORE = Record(5, 10_000, b"key", b"value", (("x", b"old"), ("other", None)))
