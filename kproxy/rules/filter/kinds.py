@@ -17,7 +17,7 @@ from typing import Any
 
 from kproxy.protocol.table import errors as error_codes
 from kproxy.protocol.table import schema
-from kproxy.rules.values.patterns import address_test, compiled
+from kproxy.rules.values.address import address_test, compiled
 from kproxy.rules.values.quantities import parse_duration, parse_size
 from kproxy.rules.values.source import nearest
 

@@ -12,8 +12,8 @@ from kproxy.rules.kinds.base.frame_rule import for_connections
 from kproxy.rules.kinds.base.rule import Direction, Effect, Family, LiveRule, Scope
 from kproxy.rules.select.match import Networks
 from kproxy.rules.trigger import When
+from kproxy.rules.values.address import address_test
 from kproxy.rules.values.model import KEY, Wrong
-from kproxy.rules.values.patterns import address_test
 
 BEFORE_TLS = ("listener", "cluster", "client_address")
 """Selectors with a value before the TLS handshake. The broker and the certificate are unknown then."""

@@ -32,8 +32,8 @@ from kproxy.rules.exchange import Drop, Exchange, Fail, FrameDepth
 from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, Family, LiveRule
 from kproxy.rules.select.match import Texts, text_test
 from kproxy.rules.select.selected import AcksValues, chosen
+from kproxy.rules.values.address import Test
 from kproxy.rules.values.model import Wrong
-from kproxy.rules.values.patterns import Test
 from kproxy.rules.values.quantities import ByteCount
 
 

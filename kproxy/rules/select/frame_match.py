@@ -21,8 +21,8 @@ from kproxy.protocol.table.shapes import Shape, shape
 from kproxy.rules.entity import Entity
 from kproxy.rules.filter.evaluate import RecordCondition
 from kproxy.rules.filter.parse import All
+from kproxy.rules.values.address import Test
 from kproxy.rules.values.model import found, unknown
-from kproxy.rules.values.patterns import Test
 from kproxy.rules.values.quantities import OffsetRanges, Ranges, read_by
 
 from .match import ConnectionMatch, Texts, readable, text_test

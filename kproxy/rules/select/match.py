@@ -18,8 +18,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from kproxy.rules.exchange import Facts
+from kproxy.rules.values.address import Test, address_test, compiled
 from kproxy.rules.values.model import Model, unknown
-from kproxy.rules.values.patterns import Test, address_test, compiled
 
 FRAME_SELECTORS = (
     "api", "version", "topic", "topic_id", "partition", "group", "transactional_id", "client_id", "principal",

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from kproxy.base.errors import InputError
-from kproxy.rules.values.address import network_of
-from kproxy.rules.values.patterns import address_test
+from kproxy.rules.values.address import address_test, network_of
 from kproxy.runtime.capacity import Capacity, ConnectionCounts, ConnectionPlaces, HalfOpen, LogThrottle
 from kproxy.runtime.config.network import Limits, ProxyProtocol, ProxyVersion
 from kproxy.runtime.protocols import AddressPair, HostPort, host_port, show

@@ -34,9 +34,8 @@ from kproxy.rules.exchange import Await, Close, ConnectionView, Decision, Delay,
 from kproxy.rules.kinds.base.rule import Effect
 from kproxy.rules.select.match import Networks, Texts, text_test
 from kproxy.rules.select.selected import ApiNames, api_keys
-from kproxy.rules.values.address import network_of
+from kproxy.rules.values.address import address_test, network_of
 from kproxy.rules.values.model import Model, Wrong, unknown
-from kproxy.rules.values.patterns import address_test
 from kproxy.rules.values.quantities import ByteRate, CountRate, Ranges, Unlimited
 
 if TYPE_CHECKING:
