@@ -32,6 +32,15 @@ EVERY = 32
 """Calls of `yield_point` per call of the hook, which reads the clock."""
 
 
+def references_of_local() -> int:
+    """Return what `getrefcount` counts for an object of one variable: 2, from Python 3.14 on 1."""
+    thing: list[Any] = []
+    return getrefcount(thing)
+
+
+UNSHARED = references_of_local()
+
+
 class YieldState:
     """Hooks of this process; calls of `yield_point` before the next call of the hook."""
 
@@ -140,7 +149,7 @@ def free_yielding(things: list[Any]) -> None:
     left, holding = FEW, YieldState.holding
     while things:
         thing = things.pop()
-        if type(thing) in holding and is_tracked(thing) and getrefcount(thing) == 2:
+        if type(thing) in holding and is_tracked(thing) and getrefcount(thing) == UNSHARED:
             things += get_referents(thing)
         left -= 1
         if not left:

@@ -54,7 +54,7 @@ def test_keys_that_are_there_twice() -> None:
     ("data", "line"),
     [
         (b"", "<api>:1:1: not JSON: expecting value"),
-        (b'{"a": 1,}', "<api>:1:9: not JSON: "),
+        (b'{"a": 1;}', "<api>:1:8: not JSON: expecting ',' delimiter"),
         (b"{'a': 1}", "<api>:1:2: not JSON: expecting property name enclosed in double quotes"),
         (b'["\xff"]', "<api>:1:1: the document is not UTF-8: byte 0xff"),
         (b"[" * 100_000, "<api>:1:51: nested 51 levels deep, the limit is 50"),

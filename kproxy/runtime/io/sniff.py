@@ -354,8 +354,8 @@ def line(source: HostPort, target: HostPort) -> bytes:
     ends = _ends(source, target)
     if ends is None:
         return b"PROXY UNKNOWN\r\n"
-    source_ip, target_ip = ends
-    return f"PROXY TCP{source_ip.version} {source_ip} {target_ip} {source[1]} {target[1]}\r\n".encode()
+    texts = " ".join(map(_hexadecimal, ends))
+    return f"PROXY TCP{ends[0].version} {texts} {source[1]} {target[1]}\r\n".encode()
 
 
 def binary(source: HostPort, target: HostPort) -> bytes:
@@ -384,6 +384,13 @@ def _ends(source: HostPort, target: HostPort) -> tuple[_IP, _IP] | None:
     if source_ip.version == target_ip.version:
         return source_ip, target_ip
     return _wide(source_ip), _wide(target_ip)
+
+
+def _hexadecimal(address: _IP) -> str:
+    """Return the text of an address, without the dotted end that Python 3.13 and newer write for IPv4 in IPv6: the
+    specification has hexadecimal groups only."""
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(address) if mapped is None else f"::ffff:{int(mapped) >> 16:x}:{int(mapped) & 0xFFFF:x}"
 
 
 def _wide(address: _IP) -> ipaddress.IPv6Address:
