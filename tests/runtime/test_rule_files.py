@@ -11,6 +11,7 @@ import structlog
 import trio
 
 from kproxy.base.errors import DocumentError, NotEverywhere
+from kproxy.rules.document.store import RuleStore
 from kproxy.runtime import rule_files
 from kproxy.runtime.rule_files import RuleFiles, read_versions
 
@@ -94,3 +95,51 @@ async def test_what_a_worker_could_not_take_in_is_tried_again(
         nursery.cancel_scope.cancel()
 
     assert keeper.loads == loads
+
+
+@pytest.mark.trio
+async def test_files_that_rules_name_are_polled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed tags file reloads its rule. While it is invalid, the old rules stay, and it is polled further."""
+    monkeypatch.setattr(rule_files, "INTERVAL", 0.01)
+    monkeypatch.setattr(rule_files, "SETTLE", 0.01)
+    rules, tags = tmp_path / "a.yaml", tmp_path / "tags.yaml"
+    rules.write_text("rules: [{name: m, kind: mask, tags: {PII: null}, tags_file: tags.yaml}]")
+    store, came = RuleStore(), trio.Event()
+    results: list[bool] = []
+
+    def write(field: str) -> None:
+        tags.write_text(f"tags: {{PII: [{{topic: t, fields: [{field}]}}]}}")
+
+    class Loading:
+        async def load_everywhere(self, origin: str, operation: Any) -> None:
+            try:
+                operation(store, 0.0)
+                results.append(True)
+            except DocumentError:
+                results.append(False)
+                raise
+            finally:
+                came.set()
+
+    async def loaded() -> tuple[bool, str]:
+        nonlocal came
+        with trio.fail_after(60):
+            await came.wait()
+        came = trio.Event()
+        return results[-1], store.rule_set.rules[0].content
+
+    write("value.a")
+    files = RuleFiles([str(rules)], structlog.get_logger())
+    store.replace_files(files.first(), 0.0)
+    first = store.rule_set.rules[0].content
+    async with trio.open_nursery() as nursery:
+        await nursery.start(files.watch, Loading())
+        write("value.other")
+        good, second = await loaded()
+        assert good and second != first
+        tags.write_text("tags: {PII: [{}]}")
+        assert await loaded() == (False, second)
+        write("value.third")
+        good, third = await loaded()
+        assert good and third not in (first, second)
+        nursery.cancel_scope.cancel()
