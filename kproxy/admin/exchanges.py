@@ -32,7 +32,7 @@ from .operation import Operation, OperationCall
 from .problem import Problem
 from .responses import CountedResponse, attachment, check_listeners, read_parts
 from .sources import source_of
-from .tail import filter_of_query
+from .tail import filter_of_query, sees_originals
 from .view import MOST_ROWS, ViewSource, place_of, places_in
 
 if TYPE_CHECKING:
@@ -179,18 +179,20 @@ def places_after(query: ExchangesQuery, backend: Backend) -> Mapping[int, int] |
 
 async def get_exchange(backend: Backend, call: OperationCall) -> CountedResponse:
     member, number = found_member(backend, call)
-    return CountedResponse(await member.exchange(number, call.query.first), media_type=JSON)
+    return CountedResponse(
+        await member.exchange(number, call.query.first, sees_originals(backend, call)), media_type=JSON
+    )
 
 
 async def get_frame(backend: Backend, call: OperationCall) -> CountedResponse:
     member, number = found_member(backend, call)
-    data = b64decode(await member.exchange_frame(number, call.query.of, call.query.side))
+    data = b64decode(await member.exchange_frame(number, call.query.of, call.query.side, sees_originals(backend, call)))
     return attachment(data, f"exchange-{member.index}-{number}-{call.query.of}.bin")
 
 
 async def save_exchange(backend: Backend, call: OperationCall) -> CountedResponse:
     member, number = found_member(backend, call)
-    data = b64decode(await member.saved_exchange(number))
+    data = b64decode(await member.saved_exchange(number, sees_originals(backend, call)))
     return attachment(data, f"exchange-{member.index}-{number}.pcapng")
 
 

@@ -86,16 +86,16 @@ class ExchangeReader:
         """Return the address that the client was connected to."""
         raise NotImplementedError
 
-    async def exchange(self, number: int, first: int) -> str:
-        """Return the details of one exchange as JSON; of each frame the steps from number `first` on. Raises
-        Problem."""
+    async def exchange(self, number: int, first: int, unmasked: bool = False) -> str:
+        """Return the details of one exchange as JSON; of each frame the steps from number `first` on. `unmasked`: with
+        the original records. Raises Problem."""
         kept = self.get(number)
 
         def make() -> str:
             event = request_event(kept.seen, self.wall)
             kept.seen.forget_bodies()
             shown = detail_of(
-                exchange_id(self.process, number), event, *self.masked(kept),
+                exchange_id(self.process, number), event, *self.masked(kept, unmasked),
                 source=self.source, first=first, records=self.records, cache=self.find_cache(kept.seen.who.cluster),
             )  # fmt: skip
             shown["again_of"] = kept.again_of or None
@@ -104,23 +104,25 @@ class ExchangeReader:
 
         return await self.read(make)
 
-    async def exchange_frame(self, number: int, of: FrameDirection, side: FrameSide) -> str:
+    async def exchange_frame(self, number: int, of: FrameDirection, side: FrameSide, unmasked: bool = False) -> str:
         """Return the kept bytes of one frame in base64. Raises Problem."""
         kept = self.get(number)
-        data = await self.read(lambda: frame_bytes(*self.masked(kept), of, side, records=self.records))
+        data = await self.read(lambda: frame_bytes(*self.masked(kept, unmasked), of, side, records=self.records))
         if data is None:
             raise Problem(404, "no_such_exchange", f"exchange {number} has no {of}")
         return b64encode(data).decode()
 
-    async def saved_exchange(self, number: int) -> str:
+    async def saved_exchange(self, number: int, unmasked: bool = False) -> str:
         """Return one exchange as a capture in base64. Raises Problem."""
         kept = self.get(number)
         server = self.server_of(kept)
-        make = lambda: saved_exchange(*self.masked(kept), server, self.wall, records=self.records)  # noqa: E731
+        make = lambda: saved_exchange(*self.masked(kept, unmasked), server, self.wall, records=self.records)  # noqa: E731
         return b64encode(await self.read(make)).decode()
 
-    def masked(self, kept: KeptExchange) -> tuple[ObservedExchange, ObservedExchange | None]:
-        """Return both sides of an exchange with masked records."""
+    def masked(self, kept: KeptExchange, unmasked: bool) -> tuple[ObservedExchange, ObservedExchange | None]:
+        """Return both sides of an exchange with masked records, or with the originals."""
+        if unmasked:
+            return kept.seen, kept.behind
         return self.masks.exchange(kept.seen), self.masks.broker_side(kept.behind)
 
 

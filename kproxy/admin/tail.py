@@ -80,14 +80,14 @@ class Tail(MemberStream):
 
     name = "tail"
 
-    def __init__(self, backend: Backend, query: TailQuery, wanted: Filter) -> None:
-        self.query = query
+    def __init__(self, backend: Backend, query: TailQuery, wanted: Filter, unmasked: bool) -> None:
+        self.query, self.unmasked = query, unmasked
         self.into, self.lines = trio.open_memory_channel[bytes](0)
         self.dropped: dict[TailLines, int] = {}
         super().__init__(backend, wanted, NDJSON)
 
     def source_of(self, member: Member) -> TailLines:
-        return member.tail(self.query.filter, self.query.body)
+        return member.tail(self.query.filter, self.query.body, self.unmasked)
 
     async def take(self, member: Member, source: TailLines, part: Lines) -> None:
         self.dropped[source] = part.dropped
@@ -109,6 +109,9 @@ class Tail(MemberStream):
 
     def goes_on(self, before: ViewConfig, after: ViewConfig) -> bool:
         """Return False if the filter needs records and the config no longer allows them."""
+        if self.unmasked and not after.unmasked:
+            self.why = "stream ends, as the config no longer has `view: {unmasked: true}`"
+            return False
         over = (self.wanted.needs_records or self.query.body) and not after.records
         if over:
             self.why = "stream ends, as it needs records, and the config has `view: {records: false}`"
@@ -126,7 +129,16 @@ async def tail(backend: Backend, call: OperationCall) -> Response:
     if call.query.body and not backend.view.records:
         raise Problem(422, "invalid_query", "body: it has records, and the config has `view: {records: false}`")
     check_listeners(backend)
-    return Tail(backend, call.query, wanted)
+    return Tail(backend, call.query, wanted, sees_originals(backend, call))
+
+
+def sees_originals(backend: Backend, call: OperationCall) -> bool:
+    """Return True if the caller sees records without masks."""
+    return backend.view.unmasked and call.may_write
+
+
+def same(seen: ObservedExchange) -> ObservedExchange:
+    return seen
 
 
 def filter_of_query(backend: Backend, call: OperationCall) -> Filter:
@@ -160,11 +172,11 @@ class Lines(msgspec.Struct, frozen=True):
 class TailLines:
     """Lines of this process for one listener, between `begin` and `end`."""
 
-    def __init__(self, server: Server, wanted: Filter, body: bool, masks: ViewerMasks) -> None:
+    def __init__(self, server: Server, wanted: Filter, body: bool, masks: ViewerMasks | None) -> None:
         self.server, self.fanout, self.body, self.masks = server, server.taps.fanout, body, masks
         self.something = trio.Event()
         self.sink = TailSink(wanted, whole_event, self.wake, least=Depth.FULL if body else Depth.SKETCH,
-                             mask=masks.for_filter)  # fmt: skip
+                             mask=same if masks is None else masks.for_filter)  # fmt: skip
 
     def wake(self) -> None:
         self.server.reactor.notify(self.something)
@@ -194,8 +206,10 @@ class TailLines:
     async def messages(self, seen: ObservedExchange) -> dict[str, Any]:
         """Return the messages of an exchange. They are decoded like the work of a client: batches may be large."""
         cache = self.server.schemas(seen.who.cluster)
-        make = lambda: messages_of(self.masks.exchange(seen), cache)  # noqa: E731
-        make = lambda: messages_of(self.masks.exchange(seen), cache)  # noqa: E731
+        show = same if self.masks is None else self.masks.exchange
+        make = lambda: messages_of(show(seen), cache)  # noqa: E731
+        show = same if self.masks is None else self.masks.exchange
+        make = lambda: messages_of(show(seen), cache)  # noqa: E731
         return await in_a_turn(self.server.reactor, VIEW_NETWORK, lambda: free_after(LONG, make))
 
 

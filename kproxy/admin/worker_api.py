@@ -160,9 +160,9 @@ class Member:
         )
 
     @remote()
-    def tail(self, text: str, body: bool) -> TailLines:
+    def tail(self, text: str, body: bool, unmasked: bool) -> TailLines:
         """Return the lines of exchanges that match a filter, for one listener; with their messages if `body`."""
-        return TailLines(self.server, Filter(text), body, self.masks)
+        return TailLines(self.server, Filter(text), body, None if unmasked else self.masks)
 
     @remote(PATIENCE)
     async def rehearse(self, text: str) -> MatchesShown:
@@ -209,21 +209,21 @@ class Member:
         return await self.kept_exchanges.exchanges(text, before, limit, after)
 
     @remote(PATIENCE)
-    async def exchange(self, number: int, first: int) -> str:
+    async def exchange(self, number: int, first: int, unmasked: bool) -> str:
         """Return the details of one exchange as JSON, with the steps of its frames from number `first` on."""
-        return await self.kept_exchanges.exchange(number, first)
+        return await self.kept_exchanges.exchange(number, first, unmasked)
 
     @remote(PATIENCE)
-    async def exchange_frame(self, number: int, of: str, side: str) -> str:
+    async def exchange_frame(self, number: int, of: str, side: str, unmasked: bool) -> str:
         """Return one frame of an exchange in base64."""
         return await self.kept_exchanges.exchange_frame(
-            number, "response" if of == "response" else "request", "broker" if side == "broker" else "client"
+            number, "response" if of == "response" else "request", "broker" if side == "broker" else "client", unmasked
         )
 
     @remote(PATIENCE)
-    async def saved_exchange(self, number: int) -> str:
+    async def saved_exchange(self, number: int, unmasked: bool) -> str:
         """Return an exchange as a capture of its own, in base64."""
-        return await self.kept_exchanges.saved_exchange(number)
+        return await self.kept_exchanges.saved_exchange(number, unmasked)
 
     @remote(LONG)
     async def send_again(self, number: int, confirm: str) -> SentAgainShown:

@@ -29,6 +29,9 @@ class ViewConfig(Model):
     enabled: bool = Field(default=True, description="serve the view at the admin address")
     write: bool = Field(default=True, description="allow viewers to hold, edit and answer frames")
     records: bool = Field(default=True, description="show and search keys, values and headers of records")
+    unmasked: bool = Field(
+        default=False, description="show users of the full token the details of exchanges and tails without masks"
+    )
     record_from_start: bool = Field(
         default=False, description="keep every exchange from the start, at any cost: for tests that query it afterwards"
     )

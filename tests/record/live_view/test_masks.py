@@ -13,7 +13,8 @@ from uuid import uuid4
 import pytest
 import trio
 
-from kproxy.admin.api import OPERATIONS
+from kproxy.admin.api import OPERATIONS, make_app
+from kproxy.admin.guard import AdminTokens
 from kproxy.admin.kept import SourceExchanges
 from kproxy.base.errors import KproxyError
 from kproxy.protocol.framing import framed
@@ -143,6 +144,25 @@ async def test_filters_read_masked_records(masked: Any, guess: str) -> None:
                 answer = await masked("POST", "/api/check", json.dumps({"rules": [{"name": "a", **rule}]}))
                 told.append((rule["kind"], str(answer.json.get("matches"))))
     assert len(set(told)) == len(told) // 2
+
+
+@pytest.mark.parametrize(("token", "unmasked", "shown"), [("read", True, 0), ("full", False, 0), ("full", True, 1)])
+async def test_originals_need_the_full_token_and_the_config(
+    make_api: Any, token: str, unmasked: bool, shown: int
+) -> None:
+    api = make_api(RULES)
+    await keep(api)
+    api.backend.view = api.backend.view.model_copy(update={"unmasked": unmasked})
+    api.backend.tokens = AdminTokens("full", "read")
+    api.app = make_app(api.backend, "127.0.0.1")
+    async with listening(api, "body=true", token=token) as tail:
+        await tail.lines(1)
+        api.proxy.server.taps.fanout.take(produced("orders", 9, batch()))
+        answers = [json.dumps(await tail.lines(2)).encode()]
+    paths = ("0-1", "0-1/capture", "0-1/frame?of=request&side=client")
+    told = {"authorization": f"Bearer {token}"}
+    answers += [(await api("GET", f"/api/exchanges/{path}", **told)).body for path in paths]
+    assert [SECRET.encode() in found_in(one) for one in answers] == [bool(shown)] * 4
 
 
 async def test_bodies_of_a_tail_are_masked(masked: Any) -> None:
