@@ -310,7 +310,7 @@ def leaf(raw: Any) -> tuple[Any, ...]:
     try:
         return (Decimal(text.decode()),)
     except ArithmeticError:
-        raise UnreadableRecord(f"expected a number, got {text[:40]!r}") from None
+        raise UnreadableRecord("expected a number, got one beyond the limits") from None  # it must not quote a value
 
 
 def of_key(view: RecordView) -> bytes | None:

@@ -7,7 +7,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationInfo
+from pydantic import AfterValidator, Field, JsonValue, PrivateAttr, ValidationInfo
 
 from kproxy.base.bounded_map import BoundedMap
 from kproxy.base.cooperative import yielding
@@ -168,6 +168,8 @@ def tags_in(file: ReadFile) -> TagsFile:
     return tags
 
 
+PathMask = tuple[FieldPath, Mask, bool]
+"""Path, its mask, and whether the mask applies to all leaf values of an array or object."""
 Methods = Annotated[dict[str, MaskMethod | None], Field(max_length=MOST_FIELDS)]
 
 
@@ -203,6 +205,9 @@ class MaskRule(HidingRule):
     require_tags: bool = Field(
         default=False, description="values of a topic without tags are unreadable; false: no masks by tag"
     )
+
+    _fields: list[PathMask] = PrivateAttr(default_factory=list)
+    _tagged: list[tuple[list[Callable[[str], bool]], list[PathMask]]] = PrivateAttr(default_factory=list)
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
@@ -256,9 +261,25 @@ class MaskRule(HidingRule):
             return False
         return self.match is None or self.match.topic is None or any(text_test(one)(topic) for one in self.match.topic)
 
+    def model_post_init(self, context: Any, /) -> None:
+        """Read the paths of all fields here, in the thread that reads the document."""
+        super().model_post_init(context)
+        self._fields = [(FieldPath.parse(text), mask_of(method), False) for text, method in self.fields.items()]
+        tags = self.tags_file.tags.tags if isinstance(self.tags_file, ReadFile) else {}
+        for tag, method in self.tags.items():
+            mask = mask_of(method)
+            for place in tags.get(tag, ()):
+                paths = [(FieldPath.parse(text), mask, True) for text in place.fields]
+                self._tagged.append(([text_test(text) for text in place.topic or ()], paths))
+
     def masks_of(self, topic: str | None) -> RecordMasks:
-        """Return the masks of a topic; None: of a topic with an unknown name. They are made for each call."""
-        return TopicMasks(self).make(topic)
+        """Return the masks of a topic, compiled again for each call. A topic with an unknown name has the masks of all
+        tags."""
+        tagged: list[PathMask] = []
+        for tests, paths in yielding(self._tagged):
+            if topic is None or any(test(topic) for test in tests):
+                tagged += paths
+        return RecordMasks(yielding((*self._fields, *tagged)), lacks_tags=self.require_tags and not tagged)
 
 
 class MaskEffect(HidingEffect):
@@ -278,28 +299,10 @@ class TopicMasks:
 
     def __init__(self, rule: MaskRule) -> None:
         self.rule = rule
-        self.fields = [(FieldPath.parse(text), mask_of(method), False) for text, method in rule.fields.items()]
-        self.tagged: list[tuple[list[Callable[[str], bool]], FieldPath, Mask]] = []
-        tags = rule.tags_file.tags.tags if isinstance(rule.tags_file, ReadFile) else {}
-        for tag, method in rule.tags.items():
-            mask = mask_of(method)
-            for place in tags.get(tag, ()):
-                tests = [text_test(text) for text in place.topic or ()]
-                for text in place.fields:
-                    self.tagged.append((tests, FieldPath.parse(text), mask))
         self.by_topic: BoundedMap[str | None, RecordMasks] = BoundedMap(MOST_TOPICS)
 
     def of(self, topic: str | None) -> RecordMasks:
         """Return the masks of a topic. A topic with an unknown name has the masks of all tags."""
         if topic not in self.by_topic:
-            self.by_topic[topic] = self.make(topic)
+            self.by_topic[topic] = self.rule.masks_of(topic)
         return self.by_topic[topic]
-
-    def make(self, topic: str | None) -> RecordMasks:
-        tagged = [
-            (path, mask, True)
-            for tests, path, mask in yielding(self.tagged)
-            if topic is None or any(test(topic) for test in tests)
-        ]
-        lacks_tags = self.rule.require_tags and not tagged
-        return RecordMasks((*self.fields, *tagged), lacks_tags=lacks_tags)

@@ -125,8 +125,10 @@ async def test_no_outlet_of_kept_exchanges_has_a_secret(masked: Any, codec: int)
 
 
 @pytest.mark.parametrize("guess", GUESSES, ids=["value", "field", "key", "headers", "header"])
-async def test_filters_read_masked_records(masked: Any, guess: str) -> None:
+async def test_filters_read_masked_records(masked: Any, guess: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a search, a view, a tail, and rules that are only checked."""
+    monkeypatch.setattr("kproxy.admin.editor.LONGEST_LOOK", 1e6)
+    monkeypatch.setattr("kproxy.record.live_view.watch.LONGEST_SEARCH", 1e6)
     async with viewing(masked.app, f"filter={guess}") as reader, listening(masked, f"filter={guess}") as tail:
         await keep(masked)
         (matched,) = {one["matched"] for one in [event.data for event in await reader.until("tick")]}
