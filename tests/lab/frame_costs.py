@@ -11,14 +11,17 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import kproxy
 from kproxy.base.cooperative import EVERY, YieldState
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.session.commands import BROKER, CLIENT, Send
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 
+PACKAGE = f"{Path(kproxy.__file__).parent}/"
 PRODUCE, METADATA = 0, 3
 BUFFER = 1 << 16
 ROUNDS, EXCHANGES = 60, 200
@@ -76,9 +79,9 @@ class Case:
         """Count the calls of Python functions of kproxy in one exchange, and the files they stand in."""
 
         def count(frame: FrameType, event: str, argument: Any) -> None:
-            if event == "call" and "/kproxy/" in frame.f_code.co_filename:
+            if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
                 self.calls += 1
-                self.files.add(frame.f_code.co_filename.rpartition("/kproxy/")[2])
+                self.files.add(frame.f_code.co_filename.removeprefix(PACKAGE))
 
         self.calls = 0
         hook, YieldState.hook = YieldState.hook, None  # a reactor of an earlier test may have set it
