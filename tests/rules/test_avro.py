@@ -205,3 +205,17 @@ def test_references_share_their_types_and_namespaces() -> None:
 def test_floats_have_their_shortest_text_and_odd_ones_are_text() -> None:
     for data, shown in ((b"\xcd\xcc\xcc\x3d", 0.1), (b"\0\0\x80\x7f", "Infinity"), (b"\0\0\xc0\x7f", "NaN")):
         assert AvroSchema('"float"').decode(data) == shown
+
+
+EMPTY_ITEMS = {
+    "absent field of empty records": ((EVERY, "q"), []),
+    "element of empty records": ((70_000,), [()]),
+    "element of another list": ((3, EVERY), []),
+}
+
+
+@pytest.mark.parametrize(("steps", "expected"), EMPTY_ITEMS.values(), ids=EMPTY_ITEMS)
+def test_search_among_items_without_bytes_ends(steps: Any, expected: Any) -> None:
+    """Ten bytes can announce any number of them."""
+    schema = AvroSchema('{"type": "array", "items": {"type": "record", "name": "E", "fields": []}}')
+    assert list(schema.search(steps)(b"\x80\x80\x80\x80\x80\x80\x80\x80\x40" + b"\0")) == expected

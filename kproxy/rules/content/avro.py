@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kproxy.base.bounded_map import BoundedMap
-from kproxy.base.cooperative import yielding, yielding_range
+from kproxy.base.cooperative import yield_point, yielding, yielding_range
 from kproxy.rules.filter.record_fields import EVERY, MOST_LOOKS, Step, UnreadableRecord
 
 from .avro_types import (
@@ -228,7 +228,8 @@ class WalkWriter:
         count, number = f"n{self.locals}", f"i{self.locals}"
         item, wanted = node.parts[0], steps[0] if steps else None
         is_map = node.kind == "map"
-        if wanted is None or isinstance(wanted, str) != is_map:
+        rest = steps[1:] if steps else ()
+        if wanted is None or isinstance(wanted, str) != is_map or not can_hit(item, rest):
             if tail and steps is not None:
                 return
             self.add(at, f"{count}, p = next_block(data, p)", f"while {count}:")
@@ -241,13 +242,18 @@ class WalkWriter:
                 self.value(item, None, False, at + 2, loops + 1)
             self.add(at + 1, f"{count}, p = next_block(data, p)")
             return
-        rest = steps[1:] if steps else ()
         self.add(
             at,
             f"{number} = len(hits)" if is_map else f"{number} = 0",
             f"{count}, p = open_block(data, p)",
             f"while {count}:",
         )
+        if item.size == 0 and not is_map and wanted != EVERY:  # there can be any number of items without bytes
+            self.add(at + 1, f"if {number} <= {wanted} < {number} + {count}:")
+            self.value(item, rest, False, at + 2, loops)
+            self.add(at + 2, "pass")
+            self.add(at + 1, f"{number} += {count}", f"{count}, p = open_block(data, p)")
+            return
         if item.size != 0 or is_map:
             self.add(at + 1, f"check({count}, data, p)")
         self.add(at + 1, f"for _ in yielding_range({count}):", f" if len(hits) > {MOST_LOOKS}: wrong(-1)")
@@ -274,6 +280,21 @@ class WalkWriter:
         if not is_map:
             self.add(inner, f"{number} += 1")
         self.add(at + 1, f"{count}, p = open_block(data, p)")
+
+
+def can_hit(node: Node, steps: tuple[Step, ...]) -> bool:
+    """Return True if a value of this type can have a value at the path."""
+    if not steps:
+        return True
+    match node.kind:
+        case "union":
+            return any(can_hit(part, steps) for part in node.parts)
+        case "record":
+            at = node.names.index(str(steps[0])) if steps[0] in node.names else None
+            return at is not None and can_hit(node.parts[at], steps[1:])
+        case "array" | "map":
+            return isinstance(steps[0], str) == (node.kind == "map") and can_hit(node.parts[0], steps[1:])
+    return False
 
 
 def wrong(number: int) -> None:
@@ -305,6 +326,7 @@ def next_block(data: bytes, p: int) -> tuple[int, int]:
     """Return the items of the next block without a size in bytes, and their position. Blocks with a size are skipped.
     Without items: the position after the array."""
     while True:
+        yield_point()
         raw, p = read_raw(data, p)
         if not raw & 1:
             return raw >> 1, p
@@ -316,6 +338,7 @@ def next_block(data: bytes, p: int) -> tuple[int, int]:
 
 def open_block(data: bytes, p: int) -> tuple[int, int]:
     """Return the number of items of the next block and their position; without items the position after the array."""
+    yield_point()
     raw, p = read_raw(data, p)
     if raw & 1:
         p = read_raw(data, p)[1]

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from .avro_types import SchemaError
+from .avro_types import MOST_SCHEMA, SchemaError
 from .schemas import Found, Schema, SchemaKey
 
 MOST_BODY = 2 << 20
@@ -120,6 +120,8 @@ def references(
         other = yield from request(place, WrittenSchema)
         yield from references(other, texts, (*path, name))
         texts[name] = other.schema
+        if sum(map(len, texts.values())) > MOST_SCHEMA:
+            raise Failed("invalid", f"expected references of at most {MOST_SCHEMA} bytes")
 
 
 def request(path: str, kind: Any) -> Requests:
