@@ -219,7 +219,7 @@ class KindShown(Shown):
     from_files_only: bool = Field(description="it runs code, and is taken from files only")
     example: str = Field(description="YAML of one rule")
     parameters: dict[str, Any] = Field(
-        description="parameters of the example, without name, kind, match, not, when and mode"
+        description="parameters of the example, without name, kind, match, not, when, mode and format"
     )
     fields: list[KindFieldShown]
     apis: list[str] | None = Field(

@@ -13,10 +13,13 @@ from kproxy.base.errors import DocumentError
 from kproxy.protocol import decode_request
 from kproxy.protocol.records import Record, decode, encode_batch, entries
 from kproxy.rules.content import edits
+from kproxy.rules.content.schemas import Schema, SchemaCache, SchemaKey, decoder_of
 from kproxy.rules.document.lint import lint_rules
 from kproxy.rules.document.read import parse_rules, read_document
 from kproxy.rules.kinds.base import record_selector
 from kproxy.rules.values.source import Source
+from kproxy.session.commands import LoadSchemas
+from kproxy.session.shared import ClusterState
 from kproxy.tools.rehearse.dialogue import Dialogue, request, response
 from kproxy.tools.rehearse.explain.target import explain_selectors, of_frame
 
@@ -237,6 +240,8 @@ def test_wrong_condition_is_an_error_of_the_document(condition: str, mistake: st
 
 REFUSED = {
     "kind: error, error: 6, match: {topic: x}, on_unreadable: reject": "expected on_unreadable with records",
+    "kind: error, error: 6, match: {topic: x}, on_registry_down: pass": "expected on_registry_down with records",
+    "kind: error, error: 6, match: {topic: x, records: value.a}, format: xml": "expected one of auto, text, json, avro",
     "kind: deny, match: {topic: x, records: value.a}": "expected match: {api: Produce} with records in a rule of the "
     "kind deny, got Fetch and ShareFetch: it decides about requests",
     "kind: delay, delay: 1s, not: {topic: x, records: value.a, error: 6}": "expected either records or error in not, "
@@ -256,6 +261,7 @@ WARNINGS = {
     "kind: error, error: 6, match: {topic: x, records: value.a}": "",
     "kind: error, error: 6, match: {records: value.a}": "decodes the records of every topic",
     "kind: error, error: 6, match: {topic: x}, not: {records: value.a}": "",
+    "kind: error, error: 6, match: {topic: x}, format: json": "it has neither records nor fields",
     "kind: error, error: 6, match: {api: Metadata, records: value.a}": "Metadata carries no records, only Produce, "
     "Fetch, ShareFetch do",
     "kind: error, error: 6, at: request, match: {api: Fetch, topic: x, records: value.a}": 'it acts on requests, and '
@@ -270,6 +276,57 @@ def test_lint_warns_about_conditions_without_effect_or_topic(text: str, warning:
     found = [one.text for one in lint_rules(read_document(Source("r.yaml", rule(text))).parsed_rules)]
 
     assert any(warning in one for one in found) if warning else not found, found
+
+
+AVRO_DE = Record(0, 1_000, b"k1", b"\0\0\0\0\1" + b"\4DE")
+SCHEMA = '{"type": "record", "name": "Order", "fields": [{"name": "c", "type": "string"}]}'
+DENY = "kind: deny, match: {api: Produce, topic: orders, records: value.c == DE}"
+NOT = "kind: error, error: 44, match: {topic: orders, records: key}, not: {records: value.c == DE}"
+DOWN = ", on_registry_down: "
+FOUND = [
+    (ERROR, "loaded", 44), (ERROR, "not found", 0), (ERROR, "down", 19), (ERROR + DOWN + "pass", "down", 0),
+    (ERROR + DOWN + "reject", "down", 44), (ERROR + ", on_unreadable: reject", "down", 19),
+    (ERROR + ", mode: dry_run", "down", 0), (NOT, "loaded", 0), (NOT, "not found", 44), (NOT, "down", 19),
+    (NOT + DOWN + "pass", "down", 0), (DENY, "loaded", 29), (DENY, "down", 19),
+    ("kind: delay, delay: 1s, match: {topic: orders, records: value.c == DE}", "down", 0),
+    (ERROR + ", format: avro", "loaded", 44), (ERROR + ", format: json", "loaded", 0),
+    (ERROR + ", format: text", "loaded", 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "outcome", "expected"), FOUND)
+@pytest.mark.parametrize("key", [0, 1])
+def test_partitions_wait_for_the_schemas_of_records(text: str, outcome: str, expected: int, key: int) -> None:
+    cache, shared = SchemaCache(lambda: 0.0), ClusterState()
+    shared.find_schemas = lambda: cache
+    shared.decoder = decoder_of(shared.find_schemas)
+    talk, data = Dialogue(rule(text), shared=shared), batch(AVRO_DE)
+    if key == 0:
+        talk.client(produce(data))
+    elif "deny" not in text:
+        talk.client(request(*FETCH, 1, max_wait_ms=500, topics=[{"topic": "orders", "partitions": [{"partition": 0}]}]))
+        part = {"partition_index": 0, "records": data}
+        talk.broker(response(*FETCH, 1, responses=[{"topic": "orders", "partitions": [part]}]))
+    else:
+        return
+    wanted = [one.keys for one in talk.log if isinstance(one, LoadSchemas)]
+    assert wanted == ([] if "text" in text else [(SchemaKey("id", "1"),)])
+    if outcome != "down":
+        cache.put(SchemaKey("id", "1"), Schema("AVRO", SCHEMA, []) if outcome == "loaded" else None)
+    talk.session.schemas_ready(talk.now)
+    talk.obey()
+
+    if key == 0 and not expected:
+        assert bytes(talk.requests()[-1].body["topic_data"][0]["partition_data"][0]["records"]) == data
+    elif key == 0:
+        (topic,) = talk.responses(PRODUCE)[0].body["responses"]
+        assert topic["partition_responses"][0]["error_code"] == expected
+    else:  # held records are fetched again
+        assert bool(talk.to_client) == (expected != 19 and "delay" not in text)
+        talk.later(1.0 if "delay" in text else 0.5)
+        part = talk.responses(FETCH)[0].body["responses"][0]["partitions"][0]
+        assert part["error_code"] == (0 if expected == 19 else expected)
+        assert bytes(part["records"] or b"") == (b"" if expected else data)
 
 
 REASON = 'record matches rule "r"'

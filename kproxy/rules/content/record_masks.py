@@ -17,6 +17,7 @@ from kproxy.rules.filter.kinds import unquoted
 from kproxy.rules.filter.record_fields import (
     HEADER,
     Decoder,
+    Format,
     Part,
     RecordView,
     Step,
@@ -68,8 +69,10 @@ class PartMasks:
         if self.json is None:
             return data
         found = None if view.decoder is None else view.decoder(view, self.part, data)
-        if found is None:
+        if found is None and view.form != "avro":
             return self.json.apply(data)
+        if found is None:
+            raise UnreadableRecord("expected Avro with the id of a schema, got other data")
         if found.avro is not None:
             raise UnreadableRecord("expected JSON, got Avro")
         return data[: len(data) - len(found.payload)] + self.json.apply(found.payload)
@@ -77,9 +80,12 @@ class PartMasks:
 
 class RecordMasks:
     """Masks of the records of one topic. Earlier masks take precedence. `required`: False: records pass without masks.
-    True: a record with a value is unreadable, since the topic has no masks."""
+    True: a record with a value is unreadable, since the topic has no masks. `form`: of keys and values with paths."""
 
-    def __init__(self, masks: Iterable[tuple[FieldPath, Mask, bool]], *, lacks_tags: bool = False) -> None:
+    def __init__(
+        self, masks: Iterable[tuple[FieldPath, Mask, bool]], *, lacks_tags: bool = False, form: Format = "auto"
+    ) -> None:
+        self.form = form
         self.key, self.value = PartMasks("key"), PartMasks("value")
         self.headers: dict[bytes, Mask] = {}
         self.lacks_tags = lacks_tags
@@ -119,7 +125,7 @@ class RecordMasks:
     def edit(self, spans: EntrySpans, span: Span, decoder: Decoder | None) -> Span:
         """Return the span of the masked record. Raises UnreadableRecord."""
         headers = spans.headers(span) if self.headers and isinstance(spans.entry, Batch) else []
-        view = RecordView(spans, span, "auto", 0, decoder)
+        view = RecordView(spans, span, self.form, 0, decoder)
         key, value, changed = self.mask(view, spans.key(span), spans.value(span), headers)
         return spans.edit(span, key=key, value=value, headers=changed if headers else KEEP)
 

@@ -81,7 +81,8 @@ def of_rules(
         if isinstance(rule, LiveRule):
             for text in rule.warnings():
                 yield LintWarning(parsed, (), text)
-            for where, text in (*of_trigger(rule), *of_live(rule, limits, names, list(earlier.values()))):
+            found = *of_format(rule), *of_trigger(rule), *of_live(rule, limits, names, list(earlier.values()))
+            for where, text in found:
                 yield LintWarning(parsed, where, text)
             if decides(rule):
                 decided = Earlier(rule, selectors(rule.match), selectors(rule.not_))
@@ -122,6 +123,12 @@ def of_listeners(rule: Rule, listeners: Mapping[str, ListenerTraits] | None) -> 
         used = selectors(rule.match).get(name)
         if used and not any(place.tls and rule.may_hold(each, place.cluster) for each, place in listeners.items()):
             yield ("match", name), f"this rule can never act: {name} is told by TLS, which no listener of it has"
+
+
+def of_format(rule: LiveRule) -> Iterator[LintMessage]:
+    """Yield a warning for a `format` that nothing reads."""
+    if rule.format != "auto" and not rule.reads_schemas and not rule.selects_records:
+        yield ("format",), "this rule reads no keys and values in a format: it has neither records nor fields"
 
 
 def of_trigger(rule: LiveRule) -> Iterator[LintMessage]:

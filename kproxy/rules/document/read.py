@@ -117,7 +117,7 @@ def moment(scenario: Scenario, elapsed: float) -> Moment | None:
 ALL_KINDS = '"kproxy rules kinds" lists all of them'
 """There are too many to name them in a message."""
 TOP_KEYS = ("rules", "scenario")
-COMMON = ("name", "match", "not", "when", "mode")
+COMMON = ("name", "match", "not", "when", "mode", "format")
 """Fields that a rule may have whatever its kind is; `match` and `not` in the wider form, which all live kinds have."""
 ENDINGS = (".yaml", ".yml")
 MOST_ENTRIES = 20_000

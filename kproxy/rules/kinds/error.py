@@ -59,6 +59,11 @@ class ErrorRule(LiveRule):
         default="pass",
         description="result for a record that `records` cannot read; pass: it does not match, reject: it matches",
     )
+    on_registry_down: Literal["retry", "pass", "reject"] = Field(
+        default="retry",
+        description="result for records with a schema that the registry has not returned. retry: Produce fails with "
+        "NOT_ENOUGH_REPLICAS, and records are fetched again. pass: they do not match. reject: they match",
+    )
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
@@ -73,8 +78,9 @@ class ErrorRule(LiveRule):
                 yield from cannot_say(choice, raw.get("level"))
         yield from cannot_be(raw, code)
         match = raw.get("match")
-        if "on_unreadable" in raw and not (isinstance(match, dict) and "records" in match):
-            yield ("on_unreadable",), "expected on_unreadable with records under match, got it without records"
+        for option in ("on_unreadable", "on_registry_down"):
+            if option in raw and not (isinstance(match, dict) and "records" in match):
+                yield (option,), f"expected {option} with records under match, got it without records"
 
     @property
     def after(self) -> bool:

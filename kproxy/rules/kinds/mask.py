@@ -279,7 +279,8 @@ class MaskRule(HidingRule):
         for tests, paths in yielding(self._tagged):
             if topic is None or any(test(topic) for test in tests):
                 tagged += paths
-        return RecordMasks(yielding((*self._fields, *tagged)), lacks_tags=self.require_tags and not tagged)
+        lacks_tags = self.require_tags and not tagged
+        return RecordMasks(yielding((*self._fields, *tagged)), lacks_tags=lacks_tags, form=self.format)
 
 
 class MaskEffect(HidingEffect):

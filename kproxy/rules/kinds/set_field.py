@@ -109,5 +109,5 @@ class SetFields(HidingEffect):
                 self.unknown.last = self.unknown.last if known else f'unknown value in "{value.text}" ({place.name})'
                 value = filled.decode("utf-8", "replace")
             masks.append((path, Given(value), False))
-        fields, decoder = RecordMasks(masks), exchange.connection.decoder
+        fields, decoder = RecordMasks(masks, form=self.rule.format), exchange.connection.decoder
         return lambda spans: lambda span: fields.edit(spans, span, decoder)

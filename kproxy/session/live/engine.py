@@ -37,6 +37,7 @@ from kproxy.rules.exchange import (
     Throttle,
     TrafficShape,
 )
+from kproxy.rules.kinds.base.record_selector import NOT_ENOUGH_REPLICAS, schema_reason
 from kproxy.rules.kinds.base.rule import UNCOUNTED
 from kproxy.rules.rule_set import ActiveRule
 from kproxy.session.cluster import Cluster
@@ -379,7 +380,12 @@ class Engine:
         if matcher.entity is not None or selection or part.records is not None:
             matched = selection.matched(part, number, excluded, exchange.failures)
             if part.records is not None and not part.records.response and matched:
-                matched = part.records.matching(exchange, matched, now, running.records)
+                waiting: list[Entity] = []
+                matched = part.records.matching(exchange, matched, now, running.records, waiting)
+                if waiting and not running.dry_run:
+                    retry = Fail(NOT_ENOUGH_REPLICAS, schema_reason(running.name), tuple(waiting))
+                    evaluation.act(running)
+                    self.apply_decision(retry, running, waiting, selection, evaluation, now)
             if not matched and not matcher.of_none(exchange):
                 if running.counts_all and exchange.failures:
                     self.count_matching(part, number, exchange, selection, evaluation, now)

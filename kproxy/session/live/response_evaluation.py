@@ -9,6 +9,7 @@ from kproxy.base.errors import DecodeError
 from kproxy.protocol import decode_response, encode
 from kproxy.protocol.codec.message import Message
 from kproxy.protocol.scan.walk import error_codes_in
+from kproxy.rules.bodies import partitions_of_answer
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import (
     Close,
@@ -26,6 +27,8 @@ from kproxy.rules.exchange import (
     Throttle,
 )
 from kproxy.rules.kinds.base.access import can_say
+from kproxy.rules.kinds.base.content_rule import hold, hold_delay
+from kproxy.rules.kinds.base.records_rule import edits_of
 from kproxy.rules.rule_set import ActiveRule
 from kproxy.session.compiled_rule import CompiledRule
 from kproxy.session.respond.error_responses import Failure, errors_of, fail
@@ -196,8 +199,22 @@ class ResponseEvaluation(Evaluation):
         """Return the entities that the rule selects by errors and records in the response; None: none."""
         found = self.with_error(part, matched) if part.running.rule.selects_errors else matched
         if found and part.records is not None and part.records.response:
-            found = part.records.matching(self.exchange, found, self.now, part.running.records)
+            waiting: list[Entity] = []
+            found = part.records.matching(self.exchange, found, self.now, part.running.records, waiting)
+            if waiting and not part.running.dry_run:
+                self.act(part.running)
+                self.hold_records(waiting)
         return found or None
+
+    def hold_records(self, waiting: Sequence[Entity]) -> None:
+        """Remove the records of partitions that wait for schemas, so that the client fetches them again."""
+        edits = edits_of(self.exchange, "response")
+        for place in partitions_of_answer(self.exchange, waiting):
+            field = edits.field(place.body)
+            if field.entries:
+                hold(field, place, field.entries[0])
+        self.edited = self.changed = True
+        self.delay(hold_delay(self.exchange).seconds, self.now)
 
     def with_error(self, part: CompiledRule, matched: Sequence[Entity]) -> Sequence[Entity] | None:
         """Return the entities that the broker answered with a selected error; None: none."""

@@ -277,6 +277,7 @@ def test_required_tags_withhold_untagged_topics(carried: Any, tmp_path: Path) ->
         ("fields: {value.a: {hash: {key: 'file:/nowhere'}}}", "cannot be read"),
         ("fields: {value.a: {hash: {key: 'file:/proc/self/environ'}}}", "cannot be read"),
         ("fields: {value.a: null}, on_unreadable: reject", "expected withhold or pass with at: fetch, got reject"),
+        ("fields: {value.a: null}, on_registry_down: pass", "expected hold or unreadable with at: fetch, got pass"),
         ("fields: {value.a: null}, on_unreadable: withhold, at: produce", "expected reject or pass"),
         ("tags: {PII: null}", "expected tags_file"),
         ("fields: {value.a: null}, require_tags: true", "expected tags with masks"),
@@ -315,23 +316,40 @@ def test_files_are_read_and_change_the_rule(tmp_path: Path) -> None:
 
 
 COMMIT = Record(2, 0, b"\0\0\0\1", bytes(6))
-WAITED = {
-    ("fetch", "loaded"): ([{"id": 2}, MASKED], 0.0),
-    ("fetch", "not found"): ([{"id": 2}], 0.0),
-    ("fetch", "down"): ([{"id": 2}], 0.5),
-    ("produce", "loaded"): (0, 0.0),
-    ("produce", "not found"): (87, 0.0),
-    ("produce", "down"): (19, 0.0),
-}
+SET = "kind: set_field\nfields: {value.customer.email: '***'}"
+FILTER = "kind: filter_records\nmatch: {records: value.id == 1}"
+CLEAR, DOWN = {**MASKED, "customer": {"email": SECRET, "name": "Anna"}}, "on_registry_down: "
+WAITED = [
+    (RULE, "fetch", "loaded", [{"id": 2}, MASKED], 0.0),
+    (RULE, "fetch", "not found", [{"id": 2}], 0.0),
+    (RULE, "fetch", "down", [{"id": 2}], 0.5),
+    (f"{RULE}\n{DOWN}hold\non_unreadable: pass", "fetch", "down", [{"id": 2}], 0.5),
+    (f"{RULE}\n{DOWN}unreadable", "fetch", "down", [{"id": 2}], 0.0),
+    (f"{RULE}\n{DOWN}unreadable\non_unreadable: pass", "fetch", "down", [{"id": 2}, CLEAR], 0.0),
+    (FILTER, "fetch", "loaded", [{"id": 2}], 0.0),
+    (FILTER, "fetch", "down", [{"id": 2}], 0.5),
+    (f"{FILTER}\n{DOWN}unreadable", "fetch", "down", [{"id": 2}], 0.0),
+    (SET, "fetch", "down", [{"id": 2}], 0.5),
+    (RULE, "produce", "loaded", 0, 0.0),
+    (RULE, "produce", "not found", 87, 0.0),
+    (RULE, "produce", "down", 19, 0.0),
+    (f"{RULE}\n{DOWN}retry\non_unreadable: pass", "produce", "down", 19, 0.0),
+    (f"{RULE}\n{DOWN}reject\non_unreadable: pass", "produce", "down", 87, 0.0),
+    (f"{RULE}\n{DOWN}pass", "produce", "down", -1, 0.0),
+    (SET, "produce", "down", 19, 0.0),
+    (f"{SET}\n{DOWN}pass", "produce", "down", -1, 0.0),
+]
 
 
-@pytest.mark.parametrize(("at", "outcome"), WAITED)
-def test_records_wait_for_their_schema(carried: Any, at: str, outcome: str) -> None:
+@pytest.mark.parametrize(("rule", "at", "outcome", "expected", "delay"), WAITED)
+def test_records_wait_for_their_schema(
+    carried: Any, rule: str, at: str, outcome: str, expected: Any, delay: float
+) -> None:
     """While the registry does not respond, no record is lost: the client fetches or sends it again."""
     cache, shared = SchemaCache(lambda: 0.0), ClusterState()
     shared.find_schemas = lambda: cache
     shared.decoder = decoder_of(shared.find_schemas)
-    talk = carried(f"{RULE}\nat: {at}", shared=shared)
+    talk = carried(f"{rule}\nat: {at}", shared=shared)
     data = talk.batch("\0\0\0\0\1" + customer(), first=1)
     if at == "fetch":
         data = talk.batch('{"id":2}', first=0) + data + encode_batch([COMMIT], base_offset=2, control=True)
@@ -347,7 +365,6 @@ def test_records_wait_for_their_schema(carried: Any, at: str, outcome: str) -> N
     talk.talk.session.schemas_ready(talk.talk.now)
     talk.talk.obey()
 
-    expected, delay = WAITED[at, outcome]
     if at == "fetch":
         assert bool(talk.talk.to_client) == (not delay)
         talk.talk.later(delay)
@@ -360,9 +377,9 @@ def test_records_wait_for_their_schema(carried: Any, at: str, outcome: str) -> N
             for one in decode(entry)
         ] == expected
         assert [entry.base_offset for entry in found] == ([0] if delay else [0, 1, 2])
-    elif expected:
+    elif expected > 0:
         (topic,) = talk.received(PRODUCE, 9)["responses"]
         assert topic["partition_responses"][0]["error_code"] == expected
     else:
-        assert SECRET.encode() not in talk.talk.to_broker
-        assert b"***" in talk.talk.to_broker
+        assert (SECRET.encode() in talk.talk.to_broker) == (expected < 0)
+        assert (b"***" in talk.talk.to_broker) == (not expected)

@@ -33,11 +33,11 @@ from kproxy.rules.kinds.base.quota import has_max_bytes
 from kproxy.rules.values.model import Wrong
 
 from .access import is_nameless
-from .record_selector import MOST_NAMED
+from .record_selector import MOST_NAMED, NOT_ENOUGH_REPLICAS, schema_reason
 from .records_rule import RecordChanges, RecordsRule, edits_of, first_offset
 from .rule import UNCOUNTED, Decisions, Direction, Effect, EffectProblem, Family
 
-INVALID_RECORD, POLICY_VIOLATION, NOT_ENOUGH_REPLICAS = 87, 44, 19
+INVALID_RECORD, POLICY_VIOLATION = 87, 44
 LONGEST_HOLD = 5.0
 """Seconds that a response without records waits while schemas are not loaded, so that clients do not poll in a loop."""
 FIRST_WITH_RECORD_ERRORS = 8
@@ -87,6 +87,7 @@ class ContentEffect(RecordChanges):
 
 
 OnUnreadable = Literal["withhold", "reject", "pass"]
+REGISTRY_DOWN = {"fetch": ("hold", "unreadable"), "produce": ("retry", "pass", "reject")}
 ChangeRecord = Callable[[Span], Span | None]
 """Returns a record after a change; None: it is withheld. Raises UnreadableRecord and SchemaNeeded."""
 
@@ -103,10 +104,19 @@ class HidingRule(ContentRule):
         description="result for a record that the rule cannot read or change: withhold (the default of fetch), reject "
         "(the default of produce) or pass",
     )
+    on_registry_down: Literal["retry", "pass", "reject", "hold", "unreadable"] | None = Field(
+        default=None,
+        description="result for records with a schema that the registry has not returned. Produce: retry (default; "
+        "NOT_ENOUGH_REPLICAS), pass, reject. Fetch: hold (default; fetched again), unreadable",
+    )
+    waits_for_schemas: ClassVar[bool] = True
 
     @classmethod
     def cross_check(cls, raw: dict[Any, Any]) -> Iterable[Wrong]:
         result, at = raw.get("on_unreadable"), raw.get("at", "fetch")
+        down, results = raw.get("on_registry_down"), REGISTRY_DOWN.get(at, ())
+        if down is not None and results and down not in results:
+            yield ("on_registry_down",), f"expected {' or '.join(results)} with at: {at}, got {down}"
         if (at, result) in (("fetch", "reject"), ("produce", "withhold")):
             own = "withhold" if at == "fetch" else "reject"
             yield ("on_unreadable",), f"expected {own} or pass with at: {at}, got {result}"
@@ -168,17 +178,18 @@ class HidingEffect(ContentEffect):
                 changed |= self.hide(self.changer(exchange, place), field, one, budget, rejected, missing)
                 # The limit holds for hostile records with many ids, which would otherwise wait forever.
                 waits = 0 < len(missing) <= MOST_UNKNOWN
-                if waits and self.rule.unreadable_result == "withhold":
+                if waits and self.rule.at == "fetch":
                     hold(field, place, next(iter(missing.values())))
                     changed = held = True
-                if rejected and waits:  # an error that every client retries
-                    failed.append(Fail(NOT_ENOUGH_REPLICAS, rejected[0][1], (place.asked or place.entity,)))
+                elif waits:
+                    reason = schema_reason(self.rule.name)
+                    failed.append(Fail(NOT_ENOUGH_REPLICAS, reason, (place.asked or place.entity,)))
                 elif rejected:
                     code = INVALID_RECORD if exchange.version >= FIRST_WITH_RECORD_ERRORS else POLICY_VIOLATION
                     failed.append(Fail(code, rejected[0][1], (place.asked or place.entity,), records=tuple(rejected)))
             yield_point()
         if held:
-            return (Edit(), Delay(min(max(0.1, exchange.request.body["max_wait_ms"] / 1000), LONGEST_HOLD)))
+            return (Edit(), hold_delay(exchange))
         return (*failed, Edit()) if changed else failed
 
     def hide(
@@ -188,8 +199,10 @@ class HidingEffect(ContentEffect):
         """Change the records of a partition. Return True if any changed. `rejected`: gets index and reason of records
         that fail the request. `missing`: gets schemas that are not loaded, with the first entry of each."""
         result, index = self.rule.unreadable_result, 0
+        down = self.rule.on_registry_down or REGISTRY_DOWN[self.rule.at][0]
+        waits, own = down in ("retry", "hold"), down if down in ("pass", "reject") else result
 
-        def note(error: Exception) -> None:
+        def note(error: Exception, result: str = result) -> None:
             self.unreadable.count += 1
             self.unreadable.last = f"{error} ({place.name})"
             if result == "reject" and len(rejected) < MOST_NAMED:
@@ -206,8 +219,8 @@ class HidingEffect(ContentEffect):
                     if chosen is None or chosen(span):
                         after = alter(span)
                 except (UnreadableRecord, SchemaNeeded) as error:
-                    note(error)
-                    if isinstance(error, SchemaUnloaded) and len(missing) <= MOST_UNKNOWN:
+                    note(error, own if isinstance(error, SchemaUnloaded) else result)
+                    if isinstance(error, SchemaUnloaded) and waits and len(missing) <= MOST_UNKNOWN:
                         missing.setdefault(error.key, spans.entry)
                     after = None if result == "withhold" else span
                 index += 1
@@ -219,6 +232,11 @@ class HidingEffect(ContentEffect):
             return emptied(entry, field.rest) if result == "withhold" else None
 
         return field.change_records(change, budget, on_unreadable=on_unreadable)
+
+
+def hold_delay(exchange: Exchange) -> Delay:
+    """Return the delay of a response without its held records."""
+    return Delay(min(max(0.1, exchange.request.body["max_wait_ms"] / 1000), LONGEST_HOLD))
 
 
 def hold(field: FieldEdits, place: PartitionBody, entry: Whole) -> None:

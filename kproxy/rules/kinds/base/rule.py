@@ -19,6 +19,7 @@ from pydantic import AfterValidator, Field
 from kproxy.protocol.records.spans import EntrySpans, Span
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.content.edits import RecordCounts
+from kproxy.rules.content.schemas import SchemaUnloaded
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import (
     ConnectionView,
@@ -31,7 +32,7 @@ from kproxy.rules.exchange import (
     TrafficShape,
 )
 from kproxy.rules.filter.parse import claims
-from kproxy.rules.filter.record_fields import UnreadableRecord
+from kproxy.rules.filter.record_fields import Format, UnreadableRecord
 from kproxy.rules.select.frame_match import WITH_RECORDS, FrameMatch
 from kproxy.rules.select.match import ConnectionMatch
 from kproxy.rules.shared_numbers import SharedNumbers
@@ -230,6 +231,8 @@ class LiveRule(Rule):
     family: ClassVar[Family] = "fault"
     of_answers: ClassVar[bool] = False
     """True for rules about what answers list: they do not match, and do not count, requests that ask for nothing."""
+    waits_for_schemas: ClassVar[bool] = False
+    """True for kinds with the option `on_registry_down`."""
     selects_single_records: ClassVar[bool] = False
     """True for kinds that change records: `records` selects single records, by the test in `PartitionBody`. False: it
     selects partitions (`RecordSelector`)."""
@@ -240,12 +243,20 @@ class LiveRule(Rule):
     mode: Literal["enforce", "dry_run"] = Field(
         default="enforce", description="dry_run: count the requests that the rule would act on, and change none"
     )
+    format: Format = Field(
+        default="auto",
+        description="form of keys and values for `records` and fields: text, json, avro, or auto (by schema id and "
+        "first byte)",
+    )
 
     def model_post_init(self, context: Any, /) -> None:
         """A client with an unknown principal matches `match:` of limiting rules, and never `not:`."""
         super().model_post_init(context)
         if self.match is not None and self.limits_clients:
             self.match.suspect_anyone()
+        for one in (self.match, self.not_):
+            if one is not None and one.records is not None:
+                one.records.form = self.format
 
     @property
     def limits_clients(self) -> bool:
@@ -320,7 +331,7 @@ class LiveRule(Rule):
     @property
     def reads_schemas(self) -> bool:
         """Return True if it decodes records, so that a frame waits for schemas that are not loaded."""
-        return self.selects_records
+        return self.selects_records and self.format != "text"
 
     @property
     def selects_subjects(self) -> bool:
@@ -362,8 +373,10 @@ class LiveRule(Rule):
             def test(span: Span) -> bool:
                 try:
                     matches = (wanted is None or wanted(span)) and not (unwanted is not None and unwanted(span))
-                except UnreadableRecord:
+                except UnreadableRecord as error:
                     counts.unreadable += 1
+                    if self.waits_for_schemas and isinstance(error, SchemaUnloaded):
+                        raise
                     matches = self.fails_closed
                 counts.matched += matches
                 return matches
