@@ -13,11 +13,14 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
 import trio
 
-from kproxy.base.cooperative import free_after, yield_now
+from kproxy.base.cooperative import free_after, yield_now, yielding
 from kproxy.base.errors import plural
+from kproxy.protocol import Message
+from kproxy.protocol.elements import partitions
 from kproxy.protocol.table.errors import error_name
 from kproxy.record.live_view.frame_steps import NO_RECORDS
 from kproxy.record.live_view.masks import MASKED, ViewerMasks
@@ -282,14 +285,20 @@ class HeldFrames:
             return self.checked(held, decoded(body.bytes), frame)
         if not body.set:
             return frame
+        masked = self.masks_records(held, frame)
         records = [one.path for one in body.set if "records" in one.path]
-        if records and self.masks_records(held, frame):
+        if records and masked:
             raise invalid([(path, f"expected another field, {MASKED}") for path in records])
         try:
             edit = MessageEdit(frame, key, version, held.at)
-            return self.fitting(edit.made([(one.path, one.value) for one in body.set]))
+            before = topics_of(edit.message) if masked else []
+            made = edit.made([(one.path, one.value) for one in body.set])
         except BadEdit as error:
             raise invalid(error.mistakes) from None
+        # Topics decide the masks: records of another topic would be shown without them.
+        if masked and topics_of(edit.message) != before:
+            raise invalid([("", f"expected the topic of each partition to stay, {MASKED}")])
+        return self.fitting(made)
 
     def check_hidden(self, held: HeldFrame, frame: bytes) -> None:
         """Raise Problem if bytes of the frame are redacted: an edit would overwrite them."""
@@ -400,6 +409,11 @@ def first_of(held: HeldFrame) -> HeldFrame:
     """Return the first hold of the same frame, whose id stands for the frame."""
     holds = held.evaluation.holds
     return holds[0] if holds else held
+
+
+def topics_of(message: Message) -> list[tuple[str | None, UUID | None]]:
+    """Return name and id of the topic of each partition."""
+    return [(one.topic, one.topic_id) for one in yielding(partitions(message))]
 
 
 def decoded(text: str) -> bytes:

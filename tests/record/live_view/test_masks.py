@@ -215,7 +215,8 @@ async def test_held_frames_are_masked_and_keep_their_records(make_api: Any) -> N
     answers = [await held.api("GET", "/api/held"), await held.api("GET", "/api/held/1-1")]
     answers.append(await held("preview", set=[{"path": "timeout_ms", "value": 7}]))
     assert '"value":7' in answers[-1].body.decode().replace(" ", "") or answers[-1].status == 200
-    for change in ({"set": [{"path": record, "value": "x"}]}, {"bytes": "AAAA"}):
+    other = [{"path": "topic_data[0].name", "value": "bills"}]
+    for change in ({"set": [{"path": record, "value": "x"}]}, {"set": other}, {"bytes": "AAAA"}):
         refused = await held("preview", **change)
         assert refused.status in (409, 422) and "masked by a rule" in refused.body.decode()
         answers.append(refused)
