@@ -349,6 +349,7 @@ TO = {"endpoint": "http://127.0.0.1:4318"}
     [
         ({}, {"log": {"level": "debug", "format": "json"}}, ["log.level changed", "log.format restart"], "log.format"),
         ({}, {"view": {"write": False}}, ["view.write changed"], ""),
+        ({"view": {"unmasked": True}}, {}, ["view.unmasked changed"], ""),
         (
             {},
             {"view": {"write": False, "record_from_start": True}},

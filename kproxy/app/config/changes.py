@@ -92,6 +92,7 @@ AT_ONCE: Mapping[str, Mapping[str, str]] = {
         "enabled": "from the next request; streams of views end, and restart if allowed",
         "write": "from the next request; streams of views end, and restart if allowed",
         "records": "from the next request; streams of views end, and restart if allowed",
+        "unmasked": "from the next request; tails with originals end",
         "buffer_size": "at once; the oldest exchanges are evicted",
     },
 }
