@@ -118,6 +118,18 @@ def test_hostile_bytes_raise_unreadable_record(data: bytes, path: tuple[str | in
             act(data)
 
 
+def test_a_block_with_a_wrong_size_is_unreadable() -> None:
+    """Consumers that ignore sizes and those that skip by them would read other values."""
+    schema = AvroSchema(R % f'{{"name": "a", "type": {json.dumps(TEXTS)}}}, {{"name": "b", "type": "int"}}')
+    for size in (b"\x06", b"\x0a", b"\x07", b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"):
+        data = b"\x03" + size + b"\x02x\x02y\x00\x0e"
+        for read in (schema.decode, schema.search(("b",)), schema.search(("a", EVERY))):
+            with pytest.raises(UnreadableRecord, match="expected a block"):
+                read(data)
+    empty = AvroSchema(json.dumps(TEXTS)).search(())
+    assert [list(empty(data)) for data in (b"\x00", b"\x80\x00")] == [[()], [()]]
+
+
 def test_a_block_with_its_size_is_read_and_skipped() -> None:
     schema = AvroSchema(R % f'{{"name": "a", "type": {json.dumps(TEXTS)}}}, {{"name": "b", "type": "int"}}')
     data = b"\x03\x08\x02x\x02y\x02\x02z\x00\x0e"

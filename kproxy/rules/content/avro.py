@@ -29,6 +29,7 @@ from .avro_types import (
     Node,
     SchemaParser,
     at_path,
+    check_size,
     cut_datum,
     read_datum,
     read_raw,
@@ -83,8 +84,8 @@ class AvroWalk:
         source = "\n".join(writer.write())
         names: dict[str, Any] = {
             "SHORT": SHORT, "skip_long": skip_long, "skip_bytes": skip_bytes, "read_raw": read_raw, "text": text,
-            "next_block": next_block, "open_block": open_block, "yielding_range": yielding_range, "wrong": wrong,
-            "check": check,
+            "open_block": open_block, "yielding_range": yielding_range, "wrong": wrong, "check": check,
+            "check_size": check_size,
         }  # fmt: skip
         exec(compile(source, "<avro walk>", "exec"), names)  # source has names and numbers of kproxy only
         self.types = writer.types
@@ -123,7 +124,7 @@ def compile_search(root: Node, steps: tuple[Step, ...]) -> Callable[[bytes], Ite
 def value_of(node: Node, data: bytes, start: int, end: int) -> Any:
     """Return a value for conditions. Arrays, maps and records are empty tuples if empty, otherwise have one element."""
     if node.kind in ("array", "map"):
-        return () if end - start == 1 else (data[start:end],)
+        return (data[start:end],) if read_raw(data, start)[0] else ()
     if node.kind == "record":
         return (data[start:end],) if node.parts else ()
     return DatumReader(data, start, plain=False).scalar(node)
@@ -225,14 +226,16 @@ class WalkWriter:
     def loop(self, node: Node, steps: tuple[Step, ...] | None, tail: bool, at: int, loops: int) -> None:
         """Write the walk of an array or map."""
         self.locals += 1
-        count, number = f"n{self.locals}", f"i{self.locals}"
+        count, number, end = f"n{self.locals}", f"i{self.locals}", f"e{self.locals}"
+        opened = f"{count}, p, {end} = open_block(data, p)"
+        closed = f"if {end} is not None: check_size(p, {end})", opened
         item, wanted = node.parts[0], steps[0] if steps else None
         is_map = node.kind == "map"
         rest = steps[1:] if steps else ()
         if wanted is None or isinstance(wanted, str) != is_map or not can_hit(item, rest):
             if tail and steps is not None:
                 return
-            self.add(at, f"{count}, p = next_block(data, p)", f"while {count}:")
+            self.add(at, opened, f"while {count}:")
             if item.size is not None and not is_map:
                 self.add(at + 1, f"p += {count} * {item.size}")
             else:
@@ -240,19 +243,19 @@ class WalkWriter:
                 if is_map:
                     self.add(at + 2, "n = SHORT[data[p]]", "p = p + n if n else skip_bytes(data, p)")
                 self.value(item, None, False, at + 2, loops + 1)
-            self.add(at + 1, f"{count}, p = next_block(data, p)")
+            self.add(at + 1, *closed)
             return
         self.add(
             at,
             f"{number} = len(hits)" if is_map else f"{number} = 0",
-            f"{count}, p = open_block(data, p)",
+            opened,
             f"while {count}:",
         )
         if item.size == 0 and not is_map and wanted != EVERY:  # there can be any number of items without bytes
             self.add(at + 1, f"if {number} <= {wanted} < {number} + {count}:")
             self.value(item, rest, False, at + 2, loops)
             self.add(at + 2, "pass")
-            self.add(at + 1, f"{number} += {count}", f"{count}, p = open_block(data, p)")
+            self.add(at + 1, f"{number} += {count}", *closed)
             return
         if item.size != 0 or is_map:
             self.add(at + 1, f"check({count}, data, p)")
@@ -279,7 +282,7 @@ class WalkWriter:
             self.add(inner + 1, "pass")
         if not is_map:
             self.add(inner, f"{number} += 1")
-        self.add(at + 1, f"{count}, p = open_block(data, p)")
+        self.add(at + 1, *closed)
 
 
 def can_hit(node: Node, steps: tuple[Step, ...]) -> bool:
@@ -322,25 +325,13 @@ def skip_bytes(data: bytes, p: int) -> int:
     return p + (raw >> 1)
 
 
-def next_block(data: bytes, p: int) -> tuple[int, int]:
-    """Return the items of the next block without a size in bytes, and their position. Blocks with a size are skipped.
-    Without items: the position after the array."""
-    while True:
-        yield_point()
-        raw, p = read_raw(data, p)
-        if not raw & 1:
-            return raw >> 1, p
-        size, p = read_raw(data, p)
-        if size & 1:
-            wrong(size)
-        p += size >> 1
-
-
-def open_block(data: bytes, p: int) -> tuple[int, int]:
-    """Return the number of items of the next block and their position; without items the position after the array."""
+def open_block(data: bytes, p: int) -> tuple[int, int, int | None]:
+    """Return the number of items of the next block, their position, and their end if the block has a size in bytes.
+    Without items: the position after the array or map."""
+    # Sizes are checked, not trusted: most consumers ignore them, so a wrong one would hide items from conditions.
     yield_point()
     raw, p = read_raw(data, p)
-    if raw & 1:
-        p = read_raw(data, p)[1]
-        return (raw + 1) >> 1, p
-    return raw >> 1, p
+    if not raw & 1:
+        return raw >> 1, p, None
+    size, p = read_raw(data, p)
+    return (raw + 1) >> 1, p, p + ((size >> 1) ^ -(size & 1))

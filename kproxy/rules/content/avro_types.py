@@ -234,11 +234,13 @@ class DatumReader:
     def items(self) -> Iterable[None]:
         """Yield once for each item of an array or map."""
         while count := self.long():
-            if count < 0:
-                self.long()
+            size = self.long() if count < 0 else None
+            start = self.at
             for _ in range(abs(count)):
                 yield_point()
                 yield
+            if size is not None:
+                check_size(self.at, start + size)
 
     def scalar(self, node: Node) -> Any:
         """Return a value without parts."""
@@ -273,6 +275,12 @@ class DatumReader:
 def check_depth(depth: int) -> None:
     if depth >= DEEPEST:
         raise UnreadableRecord(f"expected a datum of at most {DEEPEST} levels")
+
+
+def check_size(at: int, end: int) -> None:
+    """Check the end of a block of an array or map against its size in bytes. Raises UnreadableRecord."""
+    if at != end:
+        raise UnreadableRecord(f"expected a block of an array or map to end at byte {end}, got {at}")
 
 
 def branch(number: int, among: list[Any]) -> int:
