@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kproxy.base.errors import RecordsError
@@ -117,6 +117,7 @@ def test_is_idempotent_follows_producer_id() -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(st.binary(max_size=60), st.integers(0, 4), st.booleans())
+@example(b".i", 0, False)  # copies that are swapped
 def test_edits_of_several_rules_match_single_ones(plan: bytes, codec: int, short: bool) -> None:
     """The fuzz target's comparison: all rules at once give the bytes of one rule after another."""
     data = b"".join(

@@ -2,7 +2,7 @@
 
 - all rules before one flush give the entries that a flush after each rule gives
 - appended headers are those that `edit` writes
-- a rule reports a change in both cases, or in neither
+- a rule reports a change in both cases, or in neither; records whose order changes without effect can differ in this
 - entries without a change keep their bytes, and nothing is raised
 """
 
@@ -40,10 +40,11 @@ def check(data: bytes) -> None:
 def compare(data: bytes, plan: bytes) -> None:
     """Apply three rules to a field, each with the plan from another byte on."""
     rules = [partial(change, (plan[number:] + plan[:number]) or b"\0") for number in range(RULES)]
-    together, reports = applied(data, rules, each=False)
-    one_by_one, expected = applied(data, rules, each=True)
-    assert reports == expected
-    assert list(map(comparable, whole_entries(together)[0])) == list(map(comparable, whole_entries(one_by_one)[0]))
+    together, reports, _ = applied(data, rules, each=False)
+    one_by_one, expected, effective = applied(data, rules, each=True)
+    # Copies of a record have equal spans until a flush, so only a rule after it sees that they were swapped.
+    assert all(least <= report <= most for least, report, most in zip(effective, reports, expected, strict=True))
+    assert comparables(together) == comparables(one_by_one)
     if not any(reports):
         assert together == data
 
@@ -64,17 +65,26 @@ def appended(spans: EntrySpans, record: Span) -> Span:
     return after
 
 
-def applied(data: bytes, rules: list[Callable[..., Iterator[Span]]], *, each: bool) -> tuple[bytes, list[bool]]:
-    """Return the field after these rules and their reports. `each`: with a flush after each rule."""
+def applied(
+    data: bytes, rules: list[Callable[..., Iterator[Span]]], *, each: bool
+) -> tuple[bytes, list[bool], list[bool]]:
+    """Return the field after these rules, their reports, and whether the entries differ after each rule. `each`: with a
+    flush after each rule."""
     body = {"partition_index": 0, "records": data}
     response = {"responses": [{"topic": "t", "partitions": [body]}]}
-    edits, reports = MessageEdits(Message(schema.load(1), 11, {"correlation_id": 1}, response)), []
+    edits, reports, effective = MessageEdits(Message(schema.load(1), 11, {"correlation_id": 1}, response)), [], []
     for rule in rules:
+        before = comparables(bytes(body["records"]))
         reports.append(edits.field(body).change_records(rule, RecordBudget(HEADERS, LIMIT)))
         if each:
             edits.flush()
+        effective.append(before != comparables(bytes(body["records"])))
     edits.flush()
-    return bytes(body["records"]), reports
+    return bytes(body["records"]), reports, effective
+
+
+def comparables(data: bytes) -> list[Any]:
+    return list(map(comparable, whole_entries(data)[0]))
 
 
 def comparable(entry: Any) -> Any:
