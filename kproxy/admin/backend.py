@@ -159,7 +159,6 @@ class SecondTotals:
         return self.at > float("-inf")
 
     def tick(self, before: SecondTotals) -> dict[str, Any]:
-        """Return the difference from earlier totals."""
         told = tick_of(self.totals, before.totals, self.at - before.at)
         told["rules"] = {name: grown(counts, before.rules.get(name)) for name, counts in self.rules.items()}
         if self.totals.audit:

@@ -93,7 +93,6 @@ class PacedStream(LimitedEntry):
         self.lost = False
 
     async def receive_some(self, most: int) -> bytes:
-        """Return received bytes at this connection's turn."""
         data = await self.stream.receive_some(min(most, PIECE))
         self.quiet_since = monotonic()
         if data:

@@ -102,7 +102,6 @@ CODES: Mapping[int, Mapping[str, str]] = {
 
 
 def problem_of(error: KproxyError) -> Problem:
-    """Convert an exception of kproxy to a Problem."""
     match error:
         case NoSuchRule():
             return Problem(404, "no_such_rule", str(error))

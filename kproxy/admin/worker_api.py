@@ -82,7 +82,6 @@ class Member:
             self._kept = self.kept_exchanges
 
     def use_view(self, view: ViewConfig) -> None:
-        """Apply another view config."""
         if self.view_terms is None or self.view_terms.config == view:
             return
         self.view_terms = replace(self.view_terms, config=view)

@@ -240,7 +240,6 @@ class ClientTelemetry:
         return (config.interval, config.requested) if asks else (ASK_AGAIN, ())
 
     def serve(self, session: SessionState) -> TelemetryGateway:
-        """Return the gateway for the metrics of this session's client."""
         listener = session.facts.listener
         terms = self.terms.get(listener)
         if terms is None:

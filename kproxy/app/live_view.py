@@ -75,7 +75,6 @@ class RuleFilters:
         self.server, self.records = server, records
 
     def use(self, records: bool) -> None:
-        """Allow or disallow filters on records."""
         self.records = records
         if "judge" in self.__dict__:
             self.judge.records = records

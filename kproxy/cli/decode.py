@@ -257,7 +257,6 @@ def is_utf8(data: bytes) -> bool:
 
 
 def withheld(struct: Struct, value: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a struct's values with secrets replaced by WITHHELD."""
     found = dict(value)
     for slot in struct.all_slots:
         inner = value[slot.name]

@@ -141,7 +141,6 @@ def event_files(path: str) -> list[str]:
 
 
 def make_data(seen: ObservedExchange) -> ViewedEvent:
-    """Return the data of the request event of an exchange in a capture."""
     from kproxy.record.audit.request_event import whole_event  # imported here, as event files do not need it
 
     return whole_event(seen, float)
@@ -186,7 +185,6 @@ def events(path: str, trouble: Trouble) -> Iterator[FileEvent]:
 
 
 def events_of_file(name: str, trouble: Trouble) -> Iterator[FileEvent]:
-    """Yield each event in one file."""
     number = 0
     with opened(name) as file:
         try:

@@ -83,7 +83,6 @@ def command(
 
 
 def _changed(config: Config, seed: int | None, workers: int | None) -> Config:
-    """Return the config with the values of --seed and --workers."""
     if seed is not None:
         from kproxy.rules.values.quantities import checked_seed
 
@@ -109,7 +108,6 @@ def _from_flags(network: Mapping[str, str | None], rules: tuple[str, ...], admin
 
 
 def _added(config: Config, rules: tuple[str, ...], admin: str | None) -> Config:
-    """Return the config of a document with the values of --rules and --admin."""
     from kproxy.app.config.document import admin_from
 
     changes: dict[str, object] = {"rules": [*config.rules, *rules]}

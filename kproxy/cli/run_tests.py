@@ -48,7 +48,6 @@ class FileReport:
 
     @property
     def failed(self) -> int:
-        """Return the number of failed tests."""
         return sum(1 for _, failures in self.played if failures)
 
 

@@ -229,7 +229,6 @@ def only_partition(key: int, version: int, direction: str, body: Body) -> Partit
 
 
 def partitions_of(message: Message, topic: Topic) -> Iterator[Partition]:
-    """Yield the partitions of one of the topics of a message."""
     walk = topic_walk(message.api.key, message.version, message.direction)
     return iter(()) if walk is None else walk.inside(topic)
 

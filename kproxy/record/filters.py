@@ -129,7 +129,6 @@ class _KnownView:
 
 
 def _of_api(key: int, version: int) -> _KnownView:
-    """Return the view of an exchange of this API and version."""
     name = schema.load(key).name if key in schema.paths() else f"unknown({key})"
     return _KnownView({"api": name, "version": version}, "api", "version")
 

@@ -75,7 +75,6 @@ def partition_bodies(message: Message, exchange: Exchange) -> Iterator[Partition
 
 
 def selected_partitions(message: Message, exchange: Exchange, entities: Sequence[Entity]) -> Iterator[PartitionBody]:
-    """Yield the partitions of a message of an exchange that are among these entities of its request."""
     wanted = EntityIndex(entities)
     for place in partition_bodies(message, exchange):
         if (asked := wanted.find(place.entity)) is not None:
@@ -83,12 +82,10 @@ def selected_partitions(message: Message, exchange: Exchange, entities: Sequence
 
 
 def partitions_of_answer(exchange: Exchange, entities: Sequence[Entity]) -> Iterator[PartitionBody]:
-    """Yield the partitions of an answer that are among these entities of its request."""
     return selected_partitions(exchange.response, exchange, entities)
 
 
 def partitions_of_request(exchange: Exchange, entities: Sequence[Entity]) -> Iterator[PartitionBody]:
-    """Yield the partitions of a request that are among these entities of it."""
     return selected_partitions(exchange.request, exchange, entities)
 
 

@@ -382,7 +382,6 @@ class QuotaTurn:
             bucket.late_until = now + LATE
 
     def part(self, share: float) -> QuotaTurn:
-        """Return a new turn with this share of the charges."""
         return QuotaTurn([(bucket, amount * share) for bucket, amount in self.charges])
 
     def step_out(self, bucket: Bucket) -> None:

@@ -301,7 +301,6 @@ class HeldRegistry:
         self.judge: JudgeFilter = lambda wanted, session, exchange, request, response, now: True
 
     def use_limit(self, most_bytes: int) -> None:
-        """Set the limit of bytes that all held frames may use."""
         self.most_bytes = min(most_bytes, MOST_BYTES)
 
     def enter(self, held: HeldFrame) -> None:

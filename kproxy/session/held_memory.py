@@ -146,7 +146,6 @@ class Area:
         return not self.used or self.used + size <= self.limit
 
     def take(self, share: NetworkShare, lane: Assembler, size: int) -> None:
-        """Reserve the bytes for the lane."""
         hold = lane.reserved = Hold(lane, size, share)
         share.holds[hold] = None
         share.used += size
@@ -315,7 +314,6 @@ class HeldMemory:
 
     @property
     def used(self) -> int:
-        """Return the bytes that are reserved now."""
         return self.small.used + self.general.used
 
     @property

@@ -196,7 +196,6 @@ def _restarts(name: str, before: Config, after: Config) -> Iterator[ConfigStep]:
 
 
 def _written(part: BaseModel, field: str) -> str:
-    """Return the name of a field as written in documents."""
     return type(part).model_fields[field].alias or field
 
 

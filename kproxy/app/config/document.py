@@ -315,7 +315,6 @@ def is_secret(where: Where) -> bool:
 
 
 def _alternatives(kind: Any) -> list[Any]:
-    """Return the types that an annotation allows."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _alternatives(inner[0])
@@ -424,6 +423,5 @@ def system_needs(config: Config) -> Iterator[Wrong]:
 
 
 def _no_unix(where: tuple[str | int, ...], server: Address) -> Iterator[Wrong]:
-    """Yield an address that is the path of a socket."""
     if server.host.startswith("/"):
         yield where, f"{server} is a socket with a path, which this system does not have"

@@ -255,7 +255,6 @@ class ExchangeStore:
         return None if found is None else found - self.gone
 
     def mark(self, ident: str) -> None:
-        """Toggle the mark of a row."""
         if ident in self.marked:
             del self.marked[ident]
         elif len(self.marked) < MOST_MARKED:

@@ -84,7 +84,6 @@ class Readers:
         self.present, self.next = self.next, None
 
     def stop(self) -> None:
-        """Stop and remove all readers."""
         for reader in (self.present, self.next):
             if reader is not None:
                 reader.stop()

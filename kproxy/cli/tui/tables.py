@@ -101,7 +101,6 @@ class TablePane(Pane):
         return [(f"{count} {self.listed if count != 1 else self.listed.removesuffix('s')}", ""), *self.more()]
 
     def more(self) -> Iterator[TextPart]:
-        """Yield further text for the head of the table."""
         yield from ()
 
     def searched(self) -> LineList:

@@ -128,7 +128,6 @@ class LineList(Painted, can_focus=True):
         raise NotImplementedError
 
     def line_style(self, index: int) -> str:
-        """Return the rich style of a whole line."""
         return ""
 
     def text(self, index: int) -> str:

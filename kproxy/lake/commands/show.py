@@ -259,6 +259,5 @@ def print_table(answer: GoldAnswer, rows: list[dict[str, Any]]) -> None:
 
 
 def cells(columns: list[Column], rows: Iterable[dict[str, Any]]) -> Iterator[list[str]]:
-    """Yield the texts of each row."""
     for row in rows:
         yield [in_line(text_of(row[column.name])) for column in columns]

@@ -282,7 +282,6 @@ class EntrySpans:
         return found
 
     def header(self, span: Span, name: bytes) -> list[bytes | None]:
-        """Return the values of the headers with this name."""
         if name not in self.part(span[VALUE_END], span[END]):
             return []
         return [value for one, value in self.headers(span) if one == name]

@@ -402,7 +402,6 @@ def read_body(data: bytes, key: int, version: int, direction: str, sketched: boo
 
 
 def explain(data: bytes, p: int, key: int, version: int, direction: str, sketched: bool) -> DecodeError:
-    """Return the error with problem and position."""
     api = f"{schema.load(key).name} {direction}"
     if not p:
         return DecodeError(f"{len(data)} bytes", api=api, version=version, path="header", expected="a whole header")

@@ -76,7 +76,6 @@ class Struct:
         return {slot.name: slot.default() for slot in self.all_slots}
 
     def paths(self, kind: str) -> frozenset[str]:
-        """Return the paths of the fields of this kind in this struct and those in it."""
         return frozenset(slot.path for slot in self.everywhere() if slot.kind == kind)
 
     def everywhere(self) -> Iterator[Slot]:

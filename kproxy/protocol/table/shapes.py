@@ -47,7 +47,6 @@ class Level:
 
     @property
     def array(self) -> str:
-        """Return the name of its (first) array."""
         return self.arrays[0]
 
     def elements(self, parent: Mapping[str, Any]) -> list[Any]:

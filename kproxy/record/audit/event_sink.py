@@ -113,7 +113,6 @@ class EventGate:
             self.close()
 
     def close(self) -> None:
-        """Log that the sink is blocked."""
         self.shut = True
         self.on_blocked()
 

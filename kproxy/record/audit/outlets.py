@@ -337,7 +337,6 @@ def make_recorder(
 
 
 def file_settings(audit: AuditConfig, folder: Path, source: str) -> FileSettings:
-    """Return the config's audit of files as settings of its outlet."""
     return FileSettings(
         folder,
         WriterIdentity.of(source),

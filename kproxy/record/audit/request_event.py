@@ -250,7 +250,6 @@ def add_subscription(table: TopicTable, request: Mapping[str, Any], who: Who) ->
 
 
 def add_assignment(table: TopicTable, response: Mapping[str, Any], who: Who) -> None:
-    """Add to the table the partitions that a member is to have."""
     assignment = response["assignment"]
     if assignment is not None:
         add_partitions(table, assignment["topic_partitions"], 1, who)

@@ -80,7 +80,6 @@ def authenticated(who: ConnectionInfo, outcome: LoginOutcome) -> dict[str, Any]:
 
 
 def closed(who: ConnectionInfo, client_id: str | None) -> dict[str, Any]:
-    """Return the data of the event that the connection has closed."""
     end = who.end
     assert end is not None, "it is open"
     data: dict[str, Any] = {"action": "close", **connection_columns(who), "tls": who.tls}

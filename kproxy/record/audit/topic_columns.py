@@ -394,7 +394,6 @@ class TopicTable:
 
 
 def first_partitions(topic: ExchangeTopic, most: int) -> list[int]:
-    """Return the numbers of the topic's first partitions."""
     return [number for number, _ in zip(topic.partitions, range(most), strict=False)]
 
 

@@ -241,7 +241,6 @@ class Captures:
             capture.file.join(STOP_TIMEOUT)
 
     async def record_last_topics(self) -> None:
-        """Record the topics of all captures that end with the proxy."""
         running = [one for one in self.by_name.values() if one.topics and not (one.file.stopped or one.file.leaving)]
         if self.last is not None and running:
             await self.last(running)

@@ -114,7 +114,6 @@ class MessageWriter(ShownRecords):
 
 
 def plain(value: Any) -> Any:
-    """Return a value of a field for JSON."""
     match value:
         case bytes() | bytearray() | memoryview():
             return {"base64": b64encode(value).decode()}

@@ -440,6 +440,5 @@ def role_of(name: str) -> str:
 
 
 def broker_topic(push: TelemetryPush, topic: str) -> str:
-    """Return the name that the broker has for a client's topic."""
     names = None if push.names is None else push.names.topics
     return topic if names is None or not topic else names.to_broker(topic.encode()).decode("utf-8", "replace")

@@ -344,7 +344,6 @@ class LabelSink:
         self, seen: ObservedExchange, asked: Mapping[str, Any], stored: set[tuple[str | UUID | None, int]], group: str,
         lags: GroupLags,
     ) -> None:  # fmt: skip
-        """Note the offsets that a group has stored by this exchange."""
         who, at = seen.who, seen.response.last if seen.response is not None else 0.0
         for part in partitions_in(seen.key, seen.version, "request", asked):
             place = part.name_or_id

@@ -197,7 +197,6 @@ def spans(frame: bytes, key: int, version: int, direction: str, paths: frozenset
 
 @lru_cache(maxsize=4096)
 def records_length(length: int, compact: bool) -> bytes:
-    """Return the length field of records that are one batch of this length."""
     size = length + OVERHEAD
     return write_uvarint(size + 1) if compact else size.to_bytes(4, "big")
 

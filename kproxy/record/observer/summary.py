@@ -394,7 +394,6 @@ def errors_with_rows(seen: ObservedExchange, errors: Errors, rows: list[Partitio
 
 
 def ending(seen: ObservedExchange, errors: Errors) -> Ending:
-    """Return the ending of an exchange with these errors in its response."""
     if seen.outcome != "answered":
         return Ending(seen.outcome, throttler=seen.throttler)
     by = "kproxy" if seen.answered_by_rule else "broker"

@@ -112,7 +112,6 @@ class RequestTemplate:
         return [(topic, partition, size - self.overhead + OVERHEAD, 1, count, codec, idempotent)]
 
     def materialise(self, who: Who, entry: OpenEntry) -> OpenExchange:
-        """Return the open exchange of an entry whose request this template matched."""
         correlation, _, then, size, count = entry
         seen, wanted = None, self.wanted
         if wanted.counted:

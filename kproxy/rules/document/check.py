@@ -297,7 +297,6 @@ def _check_transparent(parsed: ParsedRule, rule: AdvertiseRule, listeners: Mappi
 
 
 def why_tls(advertise: Advertise) -> str:
-    """Return the reason why an advertise rule needs TLS."""
     if advertise.sni is not None:
         return "sni needs TLS towards clients"
     ports = ", ".join(map(str, advertise.shared_ports))

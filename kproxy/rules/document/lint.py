@@ -183,7 +183,6 @@ def acts(rule: LiveRule, pair: Pair, directions: Iterable[Direction]) -> bool:
 
 
 def why_never(rule: LiveRule) -> str:
-    """Return the first reason why the rule never acts."""
     match = rule.match
     if match is None:
         return f"{rule.kind}, as it is written here, does nothing with any API"

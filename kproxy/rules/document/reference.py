@@ -40,7 +40,6 @@ def rows(model: type[BaseModel]) -> Iterator[FieldRow]:
 
 
 def markdown_table(model: type[BaseModel]) -> str:
-    """Return the rows of a model as a Markdown table for a page."""
     lines = ["| key | type | default | description |", "|---|---|---|---|"]
     for row in rows(model):
         default = f"`{row.default}`" if row.default else "**required**"
@@ -49,7 +48,6 @@ def markdown_table(model: type[BaseModel]) -> str:
 
 
 def sentence(model: type[BaseModel]) -> str:
-    """Return the first sentence of a model's docstring."""
     text = " ".join((model.__doc__ or "").split("\n\n")[0].split())
     return text.split(". ")[0].rstrip(".") + "."
 

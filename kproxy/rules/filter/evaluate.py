@@ -174,7 +174,6 @@ ESCAPED = re.compile(rb'[\x00-\x1f"\\/]')
 
 
 def in_json(texts: Iterable[bytes]) -> Literals:
-    """Return the literals for texts in JSON."""
     texts = tuple(texts)
     escape = b"\\" if any(map(ESCAPED.search, texts)) else b"\\u"
     return Literals(tuple(b'"%b"' % text for text in texts), escape)
@@ -256,7 +255,6 @@ class RecordCondition:
 
     @property
     def cost(self) -> str:
-        """Return the cost class in words."""
         depth = max((RECORDS[claim.field].depth for claim in claims(self.tree)), default=FieldDepth.AT_ONCE)
         part = ("reads positions of records", "reads bytes of records", "decodes keys or values")[depth]
         texts = () if self.literals is None else self.literals.texts

@@ -187,7 +187,6 @@ FIELDS = (
 
 
 def of_each_record(make: Callable[[str], Field]) -> Callable[[str], Field]:
-    """Return the maker of fields with a path that are read from the records of an exchange."""
     return lambda path: replace(make(path), group=DATA, depth=FieldDepth.RECORDS)
 
 

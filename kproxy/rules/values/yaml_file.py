@@ -243,7 +243,6 @@ _PLAIN = {
 
 
 def _explain(text: str, error: yaml.MarkedYAMLError) -> YamlMistake:
-    """Return the error with a plain text for common errors of libyaml."""
     mark = error.problem_mark or error.context_mark
     if mark is None:
         return YamlMistake(1, 1, f"not YAML: {error.problem}")

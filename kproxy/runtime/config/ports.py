@@ -251,7 +251,6 @@ def _bound_for(target: str) -> Sequence[str]:
 
 
 def _taken(claim: PortClaim, owner: PortHolder) -> Wrong:
-    """Return the error of a claim whose port has a holder."""
     two, other = owner
     if (claim.host, str(claim)) == (other.host, str(other)):
         return claim.where, f"{claim} of {claim.host} is taken by {_who(two)}"

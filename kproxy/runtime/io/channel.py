@@ -138,7 +138,6 @@ def parameters(method: Callable[..., Any]) -> Parameters:
 
 @cache
 def result_decoder(method: Callable[..., Any]) -> Callable[[msgspec.Raw], Any]:
-    """Return the function that decodes results of this method."""
     (kind,) = hint(method, "return")
     if get_origin(kind) is Awaitable:
         (kind,) = get_args(kind)

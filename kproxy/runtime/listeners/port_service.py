@@ -318,7 +318,6 @@ class LocalPorts:
         return None
 
     def run_first_job(self) -> None:
-        """Run the next part of the first job."""
         job, then = self.jobs.popleft()
         try:
             next(job)

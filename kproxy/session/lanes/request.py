@@ -277,7 +277,6 @@ class RequestLane(RequestScan):
         return Replace([out], end, then=None if how is None else self.closing(how, evaluation))
 
     def answer_cached(self, frame: RequestView, cached: CachedAnswer) -> Disposition:
-        """Answer a request with the cached response."""
         running, session, correlation = cached.asked[-1], self.session, frame.correlation
         session.mark(BROKER, [running])
         if session.observer is not None:

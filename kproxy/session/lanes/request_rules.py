@@ -280,7 +280,6 @@ class RequestRules:
         return Need(need, hold=need == frame.length) if have < need else None
 
     def entry(self, frame: RequestView, step: Step, note: dict[str, Any] | None) -> FifoEntry:
-        """Return the FIFO's entry for the frame forwarded by this plain step."""
         correlation, now = frame.correlation, frame.now
         evaluation = self.lane.begun
         if isinstance(evaluation, UnmatchedRequest):

@@ -153,7 +153,6 @@ class ResponseRules:
     # ---- leave and forward
 
     def forward(self, frame: ResponseView, evaluation: ResponseEvaluation) -> Disposition:
-        """Return the disposition of a frame by the decisions of the rules."""
         session = self.session
         if evaluation.holds and still_held(evaluation.holds, self.lane, session, frame):
             return Wait("held")

@@ -158,7 +158,6 @@ class SessionSelection:
         self.take_out(key, entity)
 
     def take_out(self, key: Key, entity: Entity) -> None:
-        """Take a partition out of the groups of the rules that select it."""
         for number in self.program.index.about(entity):
             self.groups[number].pop(key, None)
         for number, _ in self.program.index.excluding:
@@ -318,7 +317,6 @@ class HeadCache(BoundedMap[tuple[Step, bytes], FrameTemplate | Selection]):
         return template
 
     def selection(self, frame: RequestView, known: FrameTemplate) -> Selection | None:
-        """Return the cached selection of a complete request with this template."""
         if known.read_index is None or not frame.start + known.end + INDEX_BYTES <= frame.end == frame.have:
             return None
         found = self.get((frame.step, known.read_index(frame.buf, frame.start + CLIENT_ID)[0]))

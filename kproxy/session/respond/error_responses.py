@@ -307,7 +307,6 @@ def element(form: Shape, level: Level, roles: Mapping[str, Any], failure: Failur
 
 
 def put(struct: dict[str, Any], code: str | None, text: str | None, failure: Failure) -> None:
-    """Set the error and its text in a struct that has fields for them."""
     if code is not None:
         struct[code] = failure.code
     if text is not None:

@@ -287,7 +287,6 @@ class ConfigAddresses:
         return apply
 
     def hide(self, buf: Buffer, start: int, end: int, edits: Edits, context: Context, known: Search) -> None:
-        """Put the edits of the result at buf[start:end]."""
         inner: Hits = []
         self.inner.run(buf, start, end, inner)
         paths = [mark.path for mark in self.inner.marks]

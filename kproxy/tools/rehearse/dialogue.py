@@ -195,7 +195,6 @@ class Dialogue:
         self.out[side] += data
 
     def obey(self) -> None:
-        """Execute the commands of the session."""
         commands = self.session.commands
         while commands:
             command = commands.pop(0)

@@ -132,7 +132,6 @@ class ResponseComparison:
     def structs(
         self, api: str, struct: Struct, recorded: Mapping[str, Any], now: Mapping[str, Any], path: str, field: str
     ) -> Iterator[ResponseDifference]:
-        """Yield the differences in the fields of one struct."""
         for slot in struct.all_slots:
             if slot.type == "records" or self.normal.leaves_out(api, slot):
                 continue
@@ -181,7 +180,6 @@ class ResponseComparison:
         return by_key
 
     def plain(self, slot: Slot, value: Any, side: int) -> Any:
-        """Return a value in its form for comparison and display."""
         if slot.array and isinstance(value, list):
             return [self.single(slot, one, side) for one in value]
         return self.single(slot, value, side)

@@ -313,7 +313,6 @@ class PartitionLog:
 
 
 def fitted(part: dict[str, Any], version: int) -> dict[str, Any]:
-    """Return a partition's response with the fields that this version has."""
     (topics,) = (slot.struct for slot in layout.body(FETCH, version, "response").slots if slot.name == "responses")
     assert topics is not None
     (inner,) = (slot.struct for slot in topics.slots if slot.name == "partitions")

@@ -24,7 +24,6 @@ ERROR_CODE = "error_code"
 
 
 def layout_of(message: Message) -> Struct:
-    """Return the layout of a message's body."""
     return layout.body(message.api.key, message.version, message.direction)
 
 
@@ -64,7 +63,6 @@ SHOWING = carriers(TOPIC_ID, "response") & carriers(TOPIC_NAME, "response")
 
 
 def pairs(message: Message) -> Iterator[tuple[UUID, str]]:
-    """Yield the pairs of id and name in this message."""
     for struct, value in structs(layout_of(message), message.body):
         ids = [value[slot.name] for slot in of_kind(struct, TOPIC_ID) if not slot.array]
         names = [value[slot.name] for slot in of_kind(struct, TOPIC_NAME) if not slot.array]
@@ -153,7 +151,6 @@ class RecordedExchange:
         return response_of(self.seen)
 
     def forget(self) -> None:
-        """Drop the decoded message."""
         self.__dict__.pop("request", None)
         self.__dict__.pop("response", None)
 

@@ -192,7 +192,6 @@ def member(request: OutgoingRequest, body: dict[str, Any]) -> str:
 
 
 def ids_in(message: Message) -> Iterator[UUID]:
-    """Yield the topic ids that a request names."""
     if message.api.key in TopicIdFix.requests:
         for struct, value in structs(layout_of(message), message.body):
             for slot in of_kind(struct, TOPIC_ID):

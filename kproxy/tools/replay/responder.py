@@ -112,7 +112,6 @@ class RecordingResponder:
             return Reply(close=True)
 
     def read(self, request: Message, address: NodeAddress) -> Reply:
-        """Return the reply to a request that could be read."""
         count = self.by_api.setdefault(request.api.name, AnswerCounts())
         count.requests += 1
         if not awaits_response(request):
@@ -154,7 +153,6 @@ class RecordingResponder:
         return self.make(request, count)
 
     def make(self, request: Message, count: AnswerCounts) -> Message | None:
-        """Return a generated response."""
         body: dict[str, Any] | None = None
         if request.api.key == API_VERSIONS:
             keys = [{"api_key": key, "min_version": low, "max_version": high}
@@ -213,12 +211,10 @@ def request_id(request: Message) -> dict[str, Any]:
 
 
 def copy_of(message: Message) -> Message:
-    """Return a copy of the message that may be changed."""
     return Message(message.api, message.version, dict(message.header), fit(layout_of(message), message.body))
 
 
 def replace_addresses(response: Message, address: NodeAddress) -> None:
-    """Replace every broker's address in the response by this one."""
     for struct, value in structs(layout_of(response), response.body):
         hosts, ports = list(of_kind(struct, "host")), list(of_kind(struct, "port"))
         if len(hosts) == len(ports) == 1 and value[hosts[0].name]:

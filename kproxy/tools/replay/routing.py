@@ -94,7 +94,6 @@ class RecordingGates:
         self.own = {line.number: ResponseGate(line.exchanges) for line in recording.lines} if apart else {}
 
     def of(self, exchange: RecordedExchange) -> tuple[ResponseGate, ...]:
-        """Return the gates of the request."""
         return (self.common, self.own[exchange.line.number]) if self.apart else (self.common,)
 
     def open_for(self, exchange: RecordedExchange) -> bool:
@@ -252,7 +251,6 @@ class ResponseGatherer:
         self.frames: list[bytes] = []
 
     def part(self, frame: bytes | None, now: float) -> None:
-        """Take the response to one part."""
         if self.count <= 0:
             return
         if frame is None:

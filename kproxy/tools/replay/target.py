@@ -74,7 +74,6 @@ class TargetCluster:
         return None if node is None else self.nodes.get(node)
 
     def learn(self, request: Message, response: Message) -> None:
-        """Learn from a response of the target."""
         key, body = response.api.key, response.body
         if key in SHOWING:
             self.names.update(shown := dict(pairs(response)))
@@ -128,7 +127,6 @@ class TargetCluster:
         self.created -= gone
 
     def forget(self, topic: str | None) -> None:
-        """Forget a topic that is deleted."""
         if topic:
             self.ids.pop(topic, None)
             self.created.discard(topic)

@@ -158,7 +158,6 @@ _PERCENTILES = {"seen_p50_ms": 0.5, "seen_p95_ms": 0.95, "seen_p99_ms": 0.99}
 
 
 def client_findings() -> Column:
-    """Return the findings for a client as an array of words."""
     # a producer's mean covers all its requests, so a few slow requests of other APIs than Produce may raise it
     produce = F.when(F.col("seen_produce_ms").isNotNull(), F.greatest("seen_produce_ms", "seen_mean_ms"))
     slow = _farther(F.col("producer_request_ms"), produce) | _farther(F.col("fetch_ms"), F.col("seen_fetch_ms"))

@@ -169,7 +169,6 @@ def producer_writes(totals: DataFrame) -> DataFrame:
 
 
 def produce_requests(totals: DataFrame) -> DataFrame:
-    """Count the Produce requests of each client."""
     produce = totals.where(F.col("api") == "Produce")
     return produce.groupBy("dt", *PRODUCER).agg(F.sum("count").alias("produce_requests"))
 
@@ -199,7 +198,6 @@ def producer_hygiene_combine(partials: DataFrame) -> DataFrame:
 
 
 def producer_findings() -> Column:
-    """Return the findings for a producer as an array of words."""
     enough = F.col("batches") >= ENOUGH_BATCHES
     words = {
         "acks=0": F.col("acks_0") > 0,
@@ -263,7 +261,6 @@ def empty_fetches_combine(partials: DataFrame) -> DataFrame:
 
 
 def fetch_findings() -> Column:
-    """Return the findings for a client as an array of words."""
     in_vain = (F.col("empty_part") >= MOSTLY_EMPTY) & (F.col("fetches_per_minute") > OFTEN_FETCHED)
     return F.array_compact(F.array(F.when(in_vain, F.lit("polls in vain"))))
 

@@ -152,7 +152,6 @@ def rated_groups(groups: DataFrame) -> DataFrame:
 
 
 def group_findings() -> Column:
-    """Return the findings for a group as an array of words."""
     members = F.greatest("members", F.lit(1))
     words = {
         "rebalances often": F.col("rebalances_per_hour") > OFTEN_REBALANCED,

@@ -133,7 +133,6 @@ def is_for_all_that_match(translators: Translators, kind: int, pattern: int) -> 
 
 
 def filter_of_any_type(translators: Translators, one: Resource, context: Context) -> Resource:
-    """Return the resource of a filter for resources of any type."""
     quiet = [
         counterpart(translators[space], one, context) if space in translators else one for space in ACL_TYPES.values()
     ]

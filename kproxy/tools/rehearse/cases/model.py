@@ -106,7 +106,6 @@ class SentRequest(Model):
 
     @property
     def key(self) -> int:
-        """Return the API key of the request's API."""
         assert self.api is not None
         return schema.names()[self.api]
 

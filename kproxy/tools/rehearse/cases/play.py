@@ -91,7 +91,6 @@ class World:
 
     @property
     def held(self) -> int:
-        """Return the number of held requests."""
         return sum(len(kept.running.held) for kept in self.store.stored_rules.values() if kept.running is not None)
 
     @property

@@ -140,7 +140,6 @@ def spares_record(match: ConnectionMatch | None, not_: ConnectionMatch, entity: 
 
 
 def findings_of(match: ConnectionMatch, subject: KnownRequest) -> Iterator[SelectorFinding]:
-    """Yield a finding for each selector that the match uses."""
     for name in type(match).model_fields:
         if getattr(match, name) is not None:
             yield finding(match, name, subject)
@@ -169,7 +168,6 @@ def finding(match: ConnectionMatch, name: str, subject: KnownRequest) -> Selecto
 
 
 def of_records(match: FrameMatch, subject: KnownRequest) -> SelectorFinding:
-    """Return the finding about a condition on records."""
     if subject.key not in WITH_RECORDS:
         return SelectorFinding("records", "fails", f"{subject.api} carries no records")
     assert match.records is not None
@@ -182,7 +180,6 @@ def of_records(match: FrameMatch, subject: KnownRequest) -> SelectorFinding:
 
 
 def of_entities(match: ConnectionMatch, name: str, subject: KnownRequest) -> SelectorFinding:
-    """Return the finding about a selector of a request's entities."""
     wants = wanted(match, name)
     if not carries(subject.key, subject.version, frozenset((name,))):
         return SelectorFinding(name, "fails", f"{subject.api} requests say no {spelled(name)}")

@@ -269,7 +269,6 @@ class CapturePacking:
         self.rows.append(ChunkRow("capture", self.path, None, None, None, pack(self.summary)))
 
     def take(self) -> Iterator[ChunkRow]:
-        """Return and remove the finished rows."""
         rows, self.rows = self.rows, []
         return iter(rows)
 
@@ -319,7 +318,6 @@ def facts_of(who: Who | ExchangeChunk, cluster: str = "") -> Facts:
 
 
 def packed(seen: ObservedExchange, request: Frame) -> PackedExchange:
-    """Return an exchange as a rehearsal takes it."""
     data, when = (None, None) if seen.response is None else (seen.response.data, seen.response.first)
     return PackedExchange(
         seen.number, seen.key, seen.version, seen.correlation_id, seen.client_id, request.data, request.first, data,

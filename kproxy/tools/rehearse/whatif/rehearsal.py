@@ -191,7 +191,6 @@ class Rehearsal(Dialogue):
     # ---- the session
 
     def pass_on(self, side: int, frame: bytes) -> None:
-        """Give the session a frame from a side."""
         self.read_from(side, framed(frame))
         if self.session.commands:
             self.obey()
