@@ -38,7 +38,7 @@ from kproxy.session.held_frames import HeldRegistry
 from kproxy.session.held_memory import HeldMemory
 from kproxy.session.partition_session import SessionPartitionLimit
 from kproxy.session.plan import ConnectionSettings, Plan
-from kproxy.session.rewrite.response_cache import ResponseCache
+from kproxy.session.rewrite.context import ResponseCache
 from kproxy.session.sasl.login import NO_SASL
 from kproxy.session.sasl_server import SaslServer
 from kproxy.session.session import Session

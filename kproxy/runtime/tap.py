@@ -24,7 +24,7 @@ from kproxy.record.observer.summary import Summary
 from kproxy.runtime.io.scheduler import BUFFER
 from kproxy.runtime.io.splice import NOT_LOOKED_AT
 from kproxy.session.commands import CLIENT
-from kproxy.session.inflight import ANSWERED, ASKED
+from kproxy.session.frame import ANSWERED, ASKED
 
 from .connection_view import ConnectionInfo
 from .protocols import Feed

@@ -18,8 +18,7 @@ from kproxy.base.errors import LoginFailed
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import API_VERSIONS
 from kproxy.session.commands import BROKER, CLIENT, Send
-from kproxy.session.frame import IDENTITY, Wait
-from kproxy.session.inflight import ANSWER, OWN
+from kproxy.session.frame import ANSWER, IDENTITY, OWN, Wait
 from kproxy.session.lanes.pair import LanePair
 from kproxy.session.sasl.login import (
     CORRELATION,

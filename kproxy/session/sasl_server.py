@@ -34,8 +34,7 @@ from kproxy.protocol.sasl.scram import ScramKeys, Users
 from kproxy.protocol.table import schema
 from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from kproxy.session.commands import BROKER, CLIENT, AskVersions, Compute
-from kproxy.session.frame import Need, Replace, Wait
-from kproxy.session.inflight import ANSWER
+from kproxy.session.frame import ANSWER, Need, Replace, Wait
 from kproxy.session.lanes.pair import LanePair
 from kproxy.session.plan import Step
 from kproxy.session.sasl.identity import is_valid

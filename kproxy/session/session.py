@@ -19,6 +19,7 @@ from typing import Any
 
 from kproxy.rules.exchange import Facts
 from kproxy.rules.rule_set import MatchingRules
+from kproxy.session.frame import ANSWER
 from kproxy.session.lanes.assembler import UNSENT
 from kproxy.session.lanes.pair import LanePair
 from kproxy.session.lanes.response_scan import NOT_PLAIN
@@ -26,7 +27,6 @@ from kproxy.session.lanes.services import NODES, SCHEMAS, TOPICS
 
 from .commands import BROKER, CLIENT
 from .frame import IDENTITY
-from .inflight import ANSWER
 from .logins import Logins
 from .plan import Plan
 from .session_state import DRAINING, NOWHERE, OVER, REFUSED, STALLED

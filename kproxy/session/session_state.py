@@ -22,11 +22,11 @@ from kproxy.base.errors import InternalError
 from kproxy.rules.exchange import Facts, How
 from kproxy.rules.rule_set import ActiveRule, MatchingRules
 from kproxy.rules.values.address import network_of
+from kproxy.session.frame import InFlight
 from kproxy.session.rewrite.context import Context
 from kproxy.session.sasl.identity import Identity
 
 from .commands import CLIENT, NO_ANSWER, Command, Observer, Pause, Resume, Send, Wake, WakeAt
-from .inflight import InFlight
 from .plan import Plan
 from .shared import ClusterState
 

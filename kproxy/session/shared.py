@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kproxy.protocol.framing import framed
 from kproxy.protocol.table.api_keys import API_VERSIONS
-from kproxy.session.rewrite.context import MOST_NODES
-from kproxy.session.rewrite.response_cache import ResponseCache
+from kproxy.session.rewrite.context import MOST_NODES, ResponseCache
 
 from .counters import Counters
 from .held_frames import HeldRegistry

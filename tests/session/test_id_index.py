@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.protocol.pairing import MOST_TAKEN, IdIndex, Pairing
-from kproxy.session.inflight import ANSWER, OWN, InFlight
+from kproxy.session.frame import ANSWER, OWN, InFlight
 from kproxy.session.plan import Step
 
 WHAT = ("append", "append", "pop", "head", "take", "ask")

@@ -19,10 +19,9 @@ from kproxy.rules.document.read import parse_rules
 from kproxy.session.counters import Counters
 from kproxy.session.plan import ConnectionSettings, Plan
 from kproxy.session.rewrite.addresses import AddressRewrite
-from kproxy.session.rewrite.context import GONE, Dependencies
+from kproxy.session.rewrite.context import GONE, MOST_ANSWERS, CachedResponse, Dependencies, ResponseCache
 from kproxy.session.rewrite.names.metadata import TopicAnswers
 from kproxy.session.rewrite.names.rewrites import NameRewrite
-from kproxy.session.rewrite.response_cache import MOST_ANSWERS, CachedResponse, ResponseCache
 from kproxy.session.rewrite.rewriter import Rewriter
 from kproxy.session.session_state import NOWHERE
 from kproxy.session.shared import ClusterState

@@ -21,14 +21,14 @@ from textual.widgets import Input
 from kproxy.base.errors import FilterError, plural
 from kproxy.base.terminal import in_line
 from kproxy.cli.admin_client import Admin
+from kproxy.cli.tui.host import Errands, Readers, in_editor
+from kproxy.cli.tui.keys import HelpPane, Questions
 
 from .details import DetailPane
-from .dialogs import HelpPane, Questions
 from .exchange_rows import ExchangeStore
 from .exchanges import ExchangePane
 from .held_pane import HeldPane
 from .host import Pane
-from .jobs import Errands, Readers, in_editor
 from .keys import CHANGES, CHOOSES, KEYS, SCREENS, AppKeys
 from .sources import ExchangeSource, ProxySource, SourceThread
 from .tables import CapturePane, ConnectionPane, RulePane

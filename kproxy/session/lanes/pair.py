@@ -9,7 +9,7 @@ from kproxy.protocol.table.api_keys import SASL_HANDSHAKE
 from kproxy.rules.exchange import Facts, How
 from kproxy.rules.rule_set import ActiveRule, MatchingRules
 from kproxy.session.commands import BROKER, CLIENT, CloseBoth, Send, Shut, Wake
-from kproxy.session.inflight import ANSWER, ANSWERED, ASKED, OWN
+from kproxy.session.frame import ANSWER, ANSWERED, ASKED, OWN
 from kproxy.session.plan import Plan
 from kproxy.session.session_state import CLOSING, DRAINING, NOWHERE, OVER, STALLED
 from kproxy.session.shared import ClusterState

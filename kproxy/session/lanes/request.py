@@ -20,8 +20,19 @@ from kproxy.protocol.framing import framed
 from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_HANDSHAKE, TELEMETRY
 from kproxy.session.cluster import fresh_topics, topics_heard
 from kproxy.session.commands import BROKER
-from kproxy.session.frame import IDENTITY, PASS, Disposition, Need, Pass, Reject, Replace, RequestView, Wait
-from kproxy.session.inflight import ANSWER, FifoEntry
+from kproxy.session.frame import (
+    ANSWER,
+    IDENTITY,
+    PASS,
+    Disposition,
+    FifoEntry,
+    Need,
+    Pass,
+    Reject,
+    Replace,
+    RequestView,
+    Wait,
+)
 from kproxy.session.live.evaluation import RequestEvaluation
 from kproxy.session.live.selection import CachedAnswer
 from kproxy.session.plan import HEAD, LIVE, STOP, Step

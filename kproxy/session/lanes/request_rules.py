@@ -14,9 +14,8 @@ from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.rules.exchange import FrameDepth
 from kproxy.rules.rule_set import ActiveRule, HowGone
 from kproxy.session.commands import BROKER, NO_ANSWER
-from kproxy.session.frame import Need, Reject, RequestView, Wait
+from kproxy.session.frame import FifoEntry, InFlight, Need, Reject, RequestView, Wait
 from kproxy.session.held_frames import let_all_go, still_held
-from kproxy.session.inflight import FifoEntry, InFlight
 from kproxy.session.live.evaluation import EvaluatedExchange, RequestEvaluation, UnmatchedRequest
 from kproxy.session.live.selection import MOST, CachedAnswer, FrameTemplate, HeadCache, Selection
 from kproxy.session.plan import Step

@@ -15,8 +15,7 @@ from kproxy.base.cooperative import yield_now, yield_point
 from kproxy.base.errors import DecodeError
 from kproxy.protocol.framing import MAX_RESPONSE_HEADER
 from kproxy.protocol.table.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from kproxy.session.frame import PASS, Disposition, Need, Reject, Replace, ResponseView, Streaming, Wait
-from kproxy.session.inflight import ANSWER, OWN
+from kproxy.session.frame import ANSWER, OWN, PASS, Disposition, Need, Reject, Replace, ResponseView, Streaming, Wait
 from kproxy.session.plan import LIVE, STREAM
 from kproxy.session.rewrite.context import NeedsLookup
 from kproxy.session.rewrite.names import DISGUISED, OPENS, learn_session

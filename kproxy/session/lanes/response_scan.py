@@ -10,9 +10,8 @@ from kproxy.protocol.framing import RESPONSE_BEGINS
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.table.api_keys import API_VERSIONS
 from kproxy.session.commands import BROKER, CLIENT
-from kproxy.session.frame import PASS, Disposition, Need, Reject, Replace, ResponseView, Wait
+from kproxy.session.frame import ANSWER, PASS, Disposition, Need, Reject, Replace, ResponseView, Wait
 from kproxy.session.held_memory import HeldMemory
-from kproxy.session.inflight import ANSWER
 from kproxy.session.plan import Step
 from kproxy.session.rewrite.context import NeedsLookup
 from kproxy.session.rewrite.names import OPENS, learn_session

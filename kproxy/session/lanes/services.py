@@ -17,7 +17,7 @@ from kproxy.session.cluster import (
     remember_topics,
 )
 from kproxy.session.commands import BROKER, EnsureNodes, LoadSchemas, Send
-from kproxy.session.inflight import OWN
+from kproxy.session.frame import OWN
 from kproxy.session.live.engine import Engine
 from kproxy.session.rewrite.context import GONE, NeedsLookup
 from kproxy.session.sasl.login import LaneLogins

@@ -19,9 +19,9 @@ from kproxy.protocol.framing import body_start
 from kproxy.protocol.primitives import Buffer
 from kproxy.protocol.scan.walk import Hits, Walk, walk
 from kproxy.protocol.table import schema
+from kproxy.session.rewrite.context import SHORTEST, CachedResponse
 
 from .context import Context, Dependencies, NeedsLookup
-from .response_cache import SHORTEST, CachedResponse
 
 Pieces = list[Any]  # bytes-like objects that make up a frame
 NUMBERS = count()
