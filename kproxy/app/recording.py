@@ -8,6 +8,7 @@ the wall clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from time import monotonic, thread_time, time
 from typing import TYPE_CHECKING, Any, cast
@@ -32,6 +33,8 @@ from .main import WallClock, instance
 if TYPE_CHECKING:
     from kproxy.record.audit.config import AuditConfig
     from kproxy.record.captures.running_captures import Captures
+    from kproxy.record.exchange import ObservedExchange
+    from kproxy.record.filters import ExchangeView
     from kproxy.record.metrics.client_telemetry import PushRead
     from kproxy.record.metrics.label_sink import LabelSink
     from kproxy.record.otlp.export import OtlpCounters, OtlpSettings
@@ -163,17 +166,24 @@ def make_captures(server: Server) -> Captures:
     from kproxy.record.audit.request_event import request_event
     from kproxy.record.captures.running_captures import Captures
     from kproxy.record.filters import ExchangeView
+    from kproxy.rules.content.schemas import decoder_of
 
     from .capture_topics import TopicRecorder
 
     recorder = TopicRecorder(server, server.log)
     token = trio.lowlevel.current_trio_token()
+
+    def view(seen: ObservedExchange) -> ExchangeView:
+        cache = server.schemas(seen.who.cluster)
+        shown = seen if cache is None else replace(seen, decoder=decoder_of(lambda: cache))
+        return ExchangeView(shown, lambda one: request_event(one, WallClock()))
+
     captures = Captures(
         server.taps.fanout,
         server=lambda who: cast("ConnectionInfo", who).server,
         wall=WallClock,
         soon=token.run_sync_soon,
-        view=lambda seen: ExchangeView(seen, lambda one: request_event(one, WallClock())),
+        view=view,
     )
     captures.begun, captures.ending = recorder.begin, recorder.end
     captures.last = recorder.end_all

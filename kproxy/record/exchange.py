@@ -228,6 +228,8 @@ class ObservedExchange:
     """Rule that throttled it; empty if none did. The broker's own quotas show in throttle_time_ms only."""
     mute: float = 0.0
     """Seconds of the mute by its rules after the response."""
+    decoder: Any = None
+    """Decoder of its records by their schemas, for filters; None: only JSON is decoded."""
     _bodies: list[dict[str, Any] | None] = field(default_factory=lambda: [None, None])
 
     @property

@@ -226,7 +226,7 @@ class SeenRecord(RecordView):
     __slots__ = ("view",)
 
     def __init__(self, view: ExchangeView, found: FoundRecord) -> None:
-        super().__init__(found.spans, found.span)
+        super().__init__(found.spans, found.span, decoder=view.seen.decoder)
         self.view = view
 
     def time(self) -> float:
@@ -283,6 +283,7 @@ class FilterJudge:
         seen = ObservedExchange(
             self.who(session), 0, key, version, exchange.correlation_id, exchange.client_id,
             whole_frame(request, key, version, "request", exchange.came), acks=exchange.acks, depth="full",
+            decoder=session.shared.decoder,
         )  # fmt: skip
         if response is not None:
             seen.response, seen.outcome = whole_frame(response, key, version, "response", now), "answered"

@@ -82,8 +82,10 @@ class ViewerMasks:
         return masks
 
     def for_filter(self, seen: ObservedExchange) -> ObservedExchange:
-        """Return an exchange for a filter: as `exchange`, without the records of long frames."""
-        return self.exchange(seen, brief=True)
+        """Return an exchange for a filter: as `exchange`, without the records of long frames, and with the schemas of
+        its cluster."""
+        shown, cache = self.exchange(seen, brief=True), self.find_cache(seen.who.cluster)
+        return shown if cache is None else replace(shown, decoder=decoder_of(lambda: cache))
 
     def exchange(self, seen: ObservedExchange, *, brief: bool = False) -> ObservedExchange:
         """Return an exchange with masked records: the same object without such a rule."""

@@ -15,10 +15,13 @@ from kproxy.protocol.scan.sketch import Sketcher
 from kproxy.protocol.table import layout
 from kproxy.protocol.table.api_keys import PRODUCE
 from kproxy.record.exchange import Form
+from kproxy.record.filters import ExchangeView, Filter
 from kproxy.record.live_view import frame_steps
 from kproxy.record.live_view.frame_steps import show_records
+from kproxy.record.live_view.masks import ViewerMasks
 from kproxy.record.live_view.messages import messages_of
 from kproxy.rules.content.schemas import Schema, SchemaCache, SchemaKey
+from kproxy.rules.rule_set import RuleSet
 from tests.support.exchange_factory import exchange
 from tests.support.random_values import random_struct
 
@@ -55,6 +58,16 @@ def test_every_message_becomes_json(api: Any) -> None:
             for direction, struct in zip(("request", "response"), structs, strict=True):
                 names = {slot.name for slot in struct.all_slots}
                 assert "omitted" in found[direction] or names <= found[direction].keys()
+
+
+def test_filters_of_viewers_read_avro_and_never_wait(cache: SchemaCache) -> None:
+    wanted: list[SchemaKey] = []
+    cache.want = wanted.append
+    masks, found = ViewerMasks(lambda: RuleSet([]), lambda cluster: cache), Filter("value.country == DE")
+    for known in (b"\0\0\0\0\7\4DE", b"\0\0\0\0\7\4FR", b"\0\0\0\0\x08\4DE"):
+        seen = masks.for_filter(produced(Record(0, 0, None, known)))
+        assert found.holds(ExchangeView(seen, dict)) == known.endswith(b"\7\4DE")
+    assert wanted == [SchemaKey("id", "8")]
 
 
 def test_records_are_decoded_by_their_schema_and_form(cache: SchemaCache) -> None:
