@@ -105,7 +105,7 @@ class Surveyor:
 
 
 def plan(target: Target, rules: RuleSet, advertise: bool) -> Plan:
-    """Return the plan of a connection for which all rules hold that may hold.
+    """Return the plan of a connection. All rules that may hold are in force.
 
     Versions are limited only by rules that surely hold, since a request beyond a limit is stopped.
     """

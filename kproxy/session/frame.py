@@ -46,8 +46,8 @@ ANSWERED, ASKED = -1, -2
 """Placeholders of these two among API keys."""
 
 REMEMBERED = 1024
-"""acks=0 Produce requests whose unrequested response is still recognised. librdkafka's mock answers them, real brokers
-do not; none of them answers more than a thousand frames late."""
+"""Most acks=0 Produce requests with a recognised response. librdkafka's mock answers them, real brokers do not. No mock
+answers more than a thousand frames late."""
 
 
 def clients_id(entry: FifoEntry) -> int | None:
