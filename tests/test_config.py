@@ -151,6 +151,11 @@ rule: []
         ),
         (BASE + "limits: {max_frame_bytes: 10}", "3:27: expected at least 16384, got 10"),
         (BASE + "limits: {max_frame_bytes: 2GiB}", "3:27: expected less than 2147483648 bytes, got 2GiB"),
+        (BASE + "limits: {content: {max_fetch_bytes: 1kB}}", "3:37: expected at least 16384 bytes, got 1kB"),
+        (
+            BASE + "limits: {content: {inline: 1}}",
+            '3:20: unknown key "inline", allowed: max_decompressed_bytes, max_fetch_bytes',
+        ),
         (BASE + "limits: {connect_timeout: 0}", "3:27: expected more than 0, got 0"),
         (
             BASE.replace("name: main", "name: 'a b'"),

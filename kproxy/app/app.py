@@ -273,6 +273,8 @@ class ProxyProcess:
                 if granted := memory.use_limit(limits.max_buffered_bytes):
                     self.server.wake([lane.session for lane in granted])
             shared.trace_sample = sample
+            shared.content.max_decompressed_bytes = limits.content.max_decompressed_bytes
+            shared.content.max_fetch_bytes = limits.content.max_fetch_bytes
             shared.max_frame_bytes, shared.buffer_threshold = limits.max_frame_bytes, limits.buffer_threshold
             shared.max_in_flight, shared.max_nodes = limits.max_in_flight, limits.max_nodes
 

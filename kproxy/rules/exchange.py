@@ -249,6 +249,15 @@ class IdentityView(Protocol):
     def is_anyone(self) -> bool: ...
 
 
+@dataclass(slots=True)
+class ContentLimits:
+    """Limits of rules about record content (`limits.content`), changed in place at a reload. `max_decompressed_bytes`:
+    of one frame. `max_fetch_bytes`: `max_bytes` of Fetch requests."""
+
+    max_decompressed_bytes: int = 64 << 20
+    max_fetch_bytes: int = 8 << 20
+
+
 class ConnectionView:
     """Client connection as rules see it.
 
@@ -257,7 +266,9 @@ class ConnectionView:
     with schemas, for record conditions. `trace_sample`: fraction of new traces that are sampled.
     """
 
-    __slots__ = ("cluster", "decoder", "facts", "identity", "memory", "number", "trace_sample", "turns", "unix_time")
+    __slots__ = (
+        "cluster", "content", "decoder", "facts", "identity", "memory", "number", "trace_sample", "turns", "unix_time",
+    )  # fmt: skip
 
     def __init__(self, facts: Facts, number: int, cluster: ClusterView, identity: IdentityView | None = None) -> None:
         self.facts, self.number, self.cluster, self.identity = facts, number, cluster, identity
@@ -265,6 +276,7 @@ class ConnectionView:
         self.turns: list[QuotaTurn] = []
         self.unix_time: Callable[[float], float] = float
         self.trace_sample = 1.0
+        self.content = ContentLimits()
         self.decoder: Decoder | None = None
 
     @property

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kproxy.protocol.framing import framed
 from kproxy.protocol.table.api_keys import API_VERSIONS
+from kproxy.rules.exchange import ContentLimits
 from kproxy.session.rewrite.context import MOST_NODES, ResponseCache
 
 from .counters import Counters
@@ -82,6 +83,7 @@ class ClusterState:
     answers: ResponseCache = field(default_factory=ResponseCache)
     unix_time: Callable[[float], float] = float  # of monotonic seconds; rehearsals have Unix time already
     trace_sample: float = 1.0  # fraction of new traces that are sampled; for new connections
+    content: ContentLimits = field(default_factory=ContentLimits)
     decoder: Decoder | None = None  # of keys and values with schemas, for record conditions
     find_schemas: Callable[[], SchemaCache | None] = lambda: None
     """Returns the schemas of the cluster's registry; None if it has none."""

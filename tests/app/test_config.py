@@ -14,6 +14,7 @@ import pytest
 from kproxy.app.config.changes import AT_ONCE, COMES_OR_GOES, PARTS, RESTART, steps, with_parts_of_start
 from kproxy.app.config.document import Config
 from kproxy.base.errors import ConfigRefused
+from kproxy.rules.exchange import ContentLimits
 from kproxy.rules.values.model import Model
 from kproxy.testing.process import free_port
 from tests.support.certificates import Authority, client_context
@@ -389,11 +390,14 @@ def test_limits_hold_from_the_next_check_on(stack: ExitStack, broker: NamedBroke
     live = stack.enter_context(LiveProxy(base))
     with connect(port) as one, connect(port) as two:
         assert one.brokers() == two.brokers()
-        live.apply(base | {"limits": {"max_connections": 1, "max_buffered_bytes": "128KiB", "idle_timeout": "0.3s"}})
+        content = {"max_decompressed_bytes": "1MiB", "max_fetch_bytes": "32KiB"}
+        limits = {"max_connections": 1, "max_buffered_bytes": "128KiB", "idle_timeout": "0.3s", "content": content}
+        live.apply(base | {"limits": limits})
         with suppress(ConnectionError), connect(port) as third:
             assert third.rest() == b""
         assert one.brokers() == two.brokers()
         assert live.call(lambda: live.proxy.shared["main"].requests.limit) == 131072
+        assert live.call(lambda: live.proxy.shared["main"].content) == ContentLimits(1 << 20, 32 << 10)
         assert one.rest() == b""
     assert live.call(lambda: live.proxy.counts.closed["idle_timeout"]) >= 1
 

@@ -258,7 +258,8 @@ def _limits(before: Config, after: Config) -> Iterator[ConfigStep]:
         if getattr(before.limits, name) != getattr(after.limits, name):
             new = name in ("max_frame_bytes", "max_in_flight", "max_connection_age", "max_connection_age_jitter")
             effect = "for new connections" if new else "at the next check"
-            yield ConfigStep("changed", ("limits", name), f"limits.{name}", (), effect)
+            fields = tuple(_differences(before.limits.content, after.limits.content, "")) if name == "content" else ()
+            yield ConfigStep("changed", ("limits", name), f"limits.{name}", fields, effect)
 
 
 def changed_places(before: Config, after: Config) -> list[str]:

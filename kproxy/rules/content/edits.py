@@ -106,10 +106,17 @@ def is_idempotent(entry: Whole) -> bool:
 
 @dataclass(slots=True)
 class RecordBudget:
-    """Remaining budget of one frame: records with their headers, and decompressed bytes."""
+    """Remaining budget of one frame: records with their headers, and decompressed bytes. `damaged`: charge for an entry
+    with a decompression error."""
 
     records: int = MOST_PER_FRAME
     size: int = MOST_DECOMPRESSED
+    damaged: int = DAMAGED
+
+    @classmethod
+    def of_size(cls, size: int) -> RecordBudget:
+        """Return the budget of a frame with at most `size` decompressed bytes."""
+        return cls(size=size, damaged=size // 8)
 
     def add(self, sent: int) -> None:
         """Add the budget for `sent` bytes of the frame."""
@@ -122,7 +129,7 @@ class RecordBudget:
         try:
             spans = EntrySpans(entry, self.size, min(self.records, MOST_PER_FRAME))
         except RecordsError:
-            self.size -= DAMAGED if entry.codec else 0
+            self.size -= self.damaged if entry.codec else 0
             raise
         self.size -= len(spans.data) if entry.codec else 0
         try:

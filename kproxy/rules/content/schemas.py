@@ -229,10 +229,12 @@ def unloaded(needed: SchemaNeeded) -> SchemaUnloaded:
     return SchemaUnloaded(needed)
 
 
-def unknown_schemas(data: Buffer, cache: SchemaCache, unknown: dict[SchemaKey, None], *, subjects: bool) -> None:
+def unknown_schemas(
+    data: Buffer, cache: SchemaCache, unknown: dict[SchemaKey, None], *, subjects: bool, most: int
+) -> None:
     """Add the keys of schemas in a records field that the cache lacks, up to MOST_UNKNOWN. `subjects`: also of their
-    subjects. Entries that cannot be read are skipped."""
-    budget = RecordBudget()
+    subjects. `most`: decompressed bytes. Entries that cannot be read are skipped."""
+    budget = RecordBudget.of_size(most)
     budget.add(len(data))
     for entry in yielding(whole_entries(data)[0]):
         if is_control(entry):

@@ -39,6 +39,23 @@ SMALLEST_FRAME_LIMIT = 16 * 1024
 """Bytes that `max_frame_bytes` has at least: no cluster's Metadata response fits in less, so less is a mistake."""
 
 
+ContentSize = Annotated[ByteCount, Field(ge=SMALLEST_FRAME_LIMIT, lt=2**31)]
+
+
+class ContentSettings(Model):
+    """Limits of rules about [record content](record-content.md#limits-of-a-frame)."""
+
+    max_decompressed_bytes: ContentSize = Field(
+        default=67_108_864,
+        description="maximum decompressed bytes that a rule reads of one frame; batches beyond it are unreadable",
+    )
+    max_fetch_bytes: ContentSize = Field(
+        default=8_388_608,
+        description="maximum max_bytes of Fetch requests that a rule about record content applies to. A broker returns "
+        "one whole batch even if it is larger",
+    )
+
+
 class Limits(Model):
     """Limits of a proxy's memory, time and connections. Well-behaved clients of an ordinary cluster reach none."""
 
@@ -145,6 +162,9 @@ class Limits(Model):
         default=1000,
         description="maximum rules with own series in the metrics; further rules are summed by kind as rule other, "
         "because Prometheus keeps all labels",
+    )
+    content: ContentSettings = Field(
+        default_factory=ContentSettings, description="limits of rules about record content"
     )
 
     @classmethod

@@ -83,7 +83,7 @@ class Engine:
         self.cluster = Cluster(session.context, None if names is None else names.topics)
         self.view = ConnectionView(session.facts, session.number, self.cluster, session.identity)
         self.view.unix_time, self.view.decoder = session.shared.unix_time, session.shared.decoder
-        self.view.trace_sample = session.shared.trace_sample
+        self.view.trace_sample, self.view.content = session.shared.trace_sample, session.shared.content
         self.subjects = EntityResolver(session, self.cluster)
         self._redaction: RedactionState | None = None
         self.shapes: tuple[TrafficShape, ...] = ()
@@ -284,10 +284,11 @@ class Engine:
     def unknown_schemas(self, partitions: Iterable[PartitionBody], subjects: bool) -> NeedsLookup | None:
         cache = self.session.shared.find_schemas()
         unknown: dict[SchemaKey, None] = {}
+        most = self.view.content.max_decompressed_bytes
         for place in partitions:
             data = place.body.get(RECORDS)
             if data and cache is not None:
-                unknown_schemas(data, cache, unknown, subjects=subjects)
+                unknown_schemas(data, cache, unknown, subjects=subjects, most=most)
         return NeedsLookup(schemas=tuple(unknown)) if unknown else None
 
     def evaluate_rules(

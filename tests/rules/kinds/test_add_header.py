@@ -18,7 +18,6 @@ from kproxy.protocol.records import (
     entries,
 )
 from kproxy.protocol.table import schema
-from kproxy.rules.kinds.base import content_rule
 from kproxy.rules.kinds.base.content_rule import Template, new_traceparent, time_text
 
 PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
@@ -180,12 +179,16 @@ def test_fetch_stays_within_limits(carried: Any) -> None:
     data = encode_batch([dataclasses.replace(BEFORE, headers=())])
     body, after = fetch_with(talk, 50 << 20, data)
     grown = len(after[0])
-    assert (body["max_bytes"], body["min_bytes"], grown > len(data)) == (content_rule.MOST_FETCHED, 8 << 20, True)
+    assert (body["max_bytes"], body["min_bytes"], grown > len(data)) == (8 << 20, 8 << 20, True)
     assert (talk.rule.matched, talk.rule.applied) == (1, 1)
 
     body, after = fetch_with(talk, 3 * grown - 1, data + data, data)
     assert (body["max_bytes"], [len(one) for one in after]) == (3 * grown - 1, [2 * grown, 0])
     assert [len(one) for one in fetch_with(talk, 10, data, data)[1]] == [grown, 0]
+
+    talk.talk.session.shared.content.max_fetch_bytes = 1 << 20
+    body, _ = fetch_with(talk, 50 << 20, data)
+    assert (body["max_bytes"], body["min_bytes"]) == (1 << 20, 1 << 20)
 
 
 @pytest.mark.parametrize(

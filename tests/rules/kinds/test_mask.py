@@ -160,23 +160,27 @@ def test_unreadable_entries_are_emptied_or_rejected(carried: Any, name: str) -> 
     assert talk.received(PRODUCE, 9)["responses"][0]["partition_responses"][0]["error_code"] == 87
 
 
-def test_bombs_and_budgets_withhold(carried: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edits, "MOST_DECOMPRESSED", 50_000)
-    monkeypatch.setattr(edits.RecordBudget, "__init__", budget(50_000, 3))
+def test_bombs_and_budgets_withhold(carried: Any) -> None:
+    """A higher limit applies to the next frame."""
     talk = carried(RULE)
+    limits = talk.talk.session.shared.content
+    limits.max_decompressed_bytes = 50_000
     bomb = talk.batch(customer() + " " * 200_000, codec=1)
     many = talk.batch(*[customer()] * 5, codec=1)
-    after = talk.fetched(talk.batch(customer(), first=0) + bomb + many)["records"]
+    after = talk.fetched(talk.batch(customer(), first=0) + bomb * 8 + many)["records"]
 
     assert SECRET.encode() not in after
-    assert [len(list(decode(entry))) for entry in edits.whole_entries(after)[0]][1:] == [0, 0]
+    assert [len(list(decode(entry))) for entry in edits.whole_entries(after)[0]][1:] == [0] * 9
 
-
-def budget(size: int, records: int) -> Any:
-    def init(self: Any) -> None:
-        self.size, self.records = size, records
-
-    return init
+    limits.max_decompressed_bytes = 300_000
+    assert [len(list(decode(entry))) for entry in edits.whole_entries(talk.fetched(bomb)["records"])[0]] == [1]
+    talk = carried(f"{RULE}\nat: produce")
+    talk.talk.session.shared.content.max_decompressed_bytes = 50_000
+    assert talk.produced(bomb) is None
+    talk = carried("kind: error\nmatch: {api: Produce, records: key == x}\nerror: 44\non_unreadable: reject")
+    for limit, passed in ((50_000, None), (300_000, bomb)):
+        talk.talk.session.shared.content.max_decompressed_bytes = limit
+        assert talk.produced(bomb) == passed
 
 
 def test_old_produce_gets_a_policy_violation(carried: Any) -> None:

@@ -1,7 +1,7 @@
 """Base class of kinds about the content of records that are not faults.
 
 Records are changed through `rules/content/edits.py`. On fetch, longer records must not exceed the client's limits:
-requests ask for at most MOST_FETCHED bytes, and batches beyond the client's `max_bytes` are removed.
+requests ask for at most `max_fetch_bytes`, and batches beyond the client's `max_bytes` are removed.
 
 `Template` is a text of a header or field with names in braces, such as `{principal}`; `{{` and `}}` are braces.
 """
@@ -33,7 +33,7 @@ from kproxy.rules.kinds.base.quota import has_max_bytes
 from kproxy.rules.values.model import Wrong
 
 from .access import is_nameless
-from .record_selector import MOST_NAMED, NOT_ENOUGH_REPLICAS, schema_reason
+from .record_selector import MOST_NAMED, NOT_ENOUGH_REPLICAS, budget_of, schema_reason
 from .records_rule import RecordChanges, RecordsRule, edits_of, first_offset
 from .rule import UNCOUNTED, Decisions, Direction, Effect, EffectProblem, Family
 
@@ -42,8 +42,6 @@ LONGEST_HOLD = 5.0
 """Seconds that a response without records waits while schemas are not loaded, so that clients do not poll in a loop."""
 FIRST_WITH_RECORD_ERRORS = 8
 """Version of Produce whose responses name records; clients of earlier ones do not have INVALID_RECORD."""
-MOST_FETCHED = 8 << 20
-"""Bytes of one Fetch response that a rule about content handles."""
 
 
 class ContentRule(RecordsRule):
@@ -74,10 +72,11 @@ class ContentEffect(RecordChanges):
         body = exchange.request.body
         if exchange.max_bytes is None:
             exchange.max_bytes = body["max_bytes"]
-        if body["max_bytes"] <= MOST_FETCHED:
+        most = exchange.connection.content.max_fetch_bytes
+        if body["max_bytes"] <= most:
             return ()
-        body["max_bytes"] = MOST_FETCHED
-        body["min_bytes"] = min(body["min_bytes"], MOST_FETCHED)  # above max_bytes the broker would wait in vain
+        body["max_bytes"] = most
+        body["min_bytes"] = min(body["min_bytes"], most)  # above max_bytes the broker would wait in vain
         return (UNCOUNTED,)
 
     def on_response(self, exchange: Exchange, entities: Sequence[Entity], now: float) -> Decisions:
@@ -166,7 +165,7 @@ class HidingEffect(ContentEffect):
         raise NotImplementedError
 
     def go_through(self, exchange: Exchange, entities: Sequence[Entity], direction: Direction, now: float) -> Decisions:
-        edits, budget, changed, held = edits_of(exchange, direction), RecordBudget(), False, False
+        edits, budget, changed, held = edits_of(exchange, direction), budget_of(exchange), False, False
         failed: list[Fail] = []
         for place in selected_partitions(edits.message, exchange, entities):
             if place.body[RECORDS]:

@@ -68,7 +68,7 @@ class RecordSelector:
         """Return the partitions that match, of these entities of the request. `now`: monotonic seconds. `counts` gets
         the examined records, and those that match `match`. `waiting` gets the partitions that cannot be evaluated until
         schemas are loaded."""
-        time, budget = exchange.connection.unix_time(now) * 1000, RecordBudget()
+        time, budget = exchange.connection.unix_time(now) * 1000, budget_of(exchange)
         found: dict[Entity, None] = {}  # a response may list a partition twice
         for entity, data in self.partitions(exchange, entities):
             missing: set[SchemaKey] = set()
@@ -122,7 +122,12 @@ class RecordSelector:
         if not data or self.yes is None:
             return ()
         time = exchange.connection.unix_time(now) * 1000
-        return tuple(islice(self.selected(exchange, entity, data, time, RecordBudget()), MOST_NAMED))
+        return tuple(islice(self.selected(exchange, entity, data, time, budget_of(exchange)), MOST_NAMED))
+
+
+def budget_of(exchange: Exchange) -> RecordBudget:
+    """Return the budget of one rule for one frame."""
+    return RecordBudget.of_size(exchange.connection.content.max_decompressed_bytes)
 
 
 def any_record(

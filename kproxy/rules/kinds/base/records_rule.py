@@ -23,6 +23,7 @@ from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, FrameDepth
 from kproxy.rules.values.quantities import Ranges, Seed
 
+from .record_selector import budget_of
 from .rule import Decisions, Direction, Effect, LiveRule
 
 
@@ -79,7 +80,7 @@ class RecordChanges(Effect):
         return self.go_through(exchange, entities, "response", now)
 
     def go_through(self, exchange: Exchange, entities: Sequence[Entity], direction: Direction, now: float) -> Decisions:
-        edits, budget, changed = edits_of(exchange, direction), RecordBudget(), False
+        edits, budget, changed = edits_of(exchange, direction), budget_of(exchange), False
         selects = self.rule.selects_single_records and self.rule.selects_records
         for place in selected_partitions(edits.message, exchange, entities):
             if place.body[RECORDS]:
