@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
+from threading import Thread, current_thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ import trio
 import trio.lowlevel
 
 from kproxy.base.errors import UnusableSetting
+from kproxy.rules.content import lookups
 from kproxy.rules.content.schemas import Schema, SchemaKey, SchemaNeeded, framing_of, shown_value
 from kproxy.runtime.config.registries import RegistryConfig
 from kproxy.runtime.io.reactor import Reactor
@@ -224,6 +226,19 @@ async def test_values_of_confluents_serializers_are_decoded(server: SchemaRegist
                 await done.wait()
                 shown = shown_value(data, lambda name, named=named: named.get(name, []), cache=cache)
                 assert (shown["format"], shown["value"]) == (form, value)
+
+
+async def test_schemas_are_parsed_outside_the_loop(server: SchemaRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(*given: Any) -> Schema:
+        threads.append(current_thread())
+        return Schema(*given)
+
+    threads: list[Thread] = []
+    monkeypatch.setattr(lookups, "Schema", parse)
+    number = server.add("a/money", MONEY)
+    async with client_of(server) as client:
+        assert await look_up(client, SchemaKey("id", str(number))) is not None
+    assert threads and current_thread() not in threads
 
 
 async def test_lookups_of_one_id_share_a_request(server: SchemaRegistry) -> None:

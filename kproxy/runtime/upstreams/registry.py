@@ -40,6 +40,8 @@ RETRY = 5.0
 """Seconds between two requests to a registry that is down."""
 MOST_PENDING = 1000
 """Lookups of one registry that wait. Readers ask again later for others."""
+PARSING = trio.CapacityLimiter(1)
+"""Responses are parsed in a thread, one at a time: a schema of 10,000 types takes some 50 ms."""
 READ = 1 << 16
 EVENTS = 100
 """Parts of responses that are read between two checkpoints. A chunk of a response can have one byte."""
@@ -118,13 +120,19 @@ class RegistryClient:
 
     async def result(self, key: SchemaKey) -> LookupResult:
         requests = look_up(key)
+
+        def step(response: Response) -> str | LookupResult:
+            try:
+                return requests.send(response)
+            except StopIteration as end:
+                found: LookupResult = end.value
+                return found
+
         try:
-            path = next(requests)
-            while True:
-                path = requests.send(await self.request(path))
-        except StopIteration as end:
-            found: LookupResult = end.value
-            return found
+            path: str | LookupResult = next(requests)
+            while isinstance(path, str):
+                path = await trio.to_thread.run_sync(step, await self.request(path), limiter=PARSING)
+            return path
         except (OSError, UnicodeError, h11.ProtocolError) as error:
             text = getattr(error, "strerror", None) or str(error) or type(error).__name__
             return LookupResult("unreachable", problem=text)
