@@ -93,6 +93,23 @@ def test_every_format_keeps_its_fields(carried: Any, form: dict[str, int], at: s
         assert bytes(after) == before
 
 
+@pytest.mark.parametrize("name", ["magic", "codec", "cut", "good"])
+def test_unchangeable_records_are_rejected(carried: Any, name: str) -> None:
+    """By default they pass, with the headers of the client."""
+    talk = carried("kind: add_header\nheaders: {a: b}\non_unreadable: reject")
+    good = talk.batch("one", first=0)
+    codec = bytearray(good)
+    codec[22] |= 7
+    data = {"magic": talk.batch("one", magic=1, first=0), "codec": bytes(codec), "cut": good[:-1], "good": good}[name]
+    after = talk.produced(data)
+    if name == "good":
+        assert [one.headers for one in records_of(after)] == [(("a", b"b"),)]
+        return
+    assert after is None
+    assert talk.received(PRODUCE, 9)["responses"][0]["partition_responses"][0]["error_code"] == 87
+    assert carried("kind: add_header\nheaders: {a: b}").produced(data) == data
+
+
 def versions(key: int, first: int) -> list[tuple[int, int]]:
     return [(key, version) for version in schema.load(key).versions if version >= first]
 
