@@ -20,7 +20,7 @@ from kproxy.protocol.edit import Edits
 from kproxy.protocol.framing import known_body_start
 from kproxy.protocol.primitives import read_uvarint, write_uvarint
 from kproxy.protocol.records import Batch, Cut, Entry, Record, decode, entries, rewrite
-from kproxy.protocol.records.entry import BATCH, LEGACY, MAGIC_AT, TIMESTAMP
+from kproxy.protocol.records.entry import BATCH, CRC_AT, LEGACY, MAGIC_AT, TIMESTAMP
 from kproxy.protocol.scan.walk import read_string, walk, write_string
 from kproxy.protocol.table import layout, schema
 from kproxy.protocol.table.api_keys import CONTROLLED_SHUTDOWN
@@ -360,10 +360,15 @@ def _fill(data: bytes | None) -> bytes | None:
 
 
 def _filled(raw: memoryview) -> bytes:
-    """Return the entry's header followed by fillers; if it is too short to show its format, fillers only."""
+    """Return the entry's header without its checksum, followed by fillers.
+
+    If the entry is too short to show its format, return fillers only.
+    """
     if len(raw) <= MAGIC_AT:
         return FILLER * len(raw)
     magic = raw[MAGIC_AT]
     header = BATCH.size if magic == 2 else LEGACY.size + (TIMESTAMP.size if magic == 1 else 0)
-    kept = bytes(raw[:header])
-    return kept + FILLER * (len(raw) - len(kept))
+    kept = bytearray(raw[:header])
+    at = CRC_AT[2 if magic == 2 else 0]
+    kept[at : at + 4] = bytes(len(kept[at : at + 4]))  # the checksum of the originals would confirm guesses of them
+    return bytes(kept) + FILLER * (len(raw) - len(kept))
