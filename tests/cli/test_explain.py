@@ -266,6 +266,16 @@ def test_record_decides_conditions(rules: Path) -> None:
     assert "if one of its records matches" in explain("c.yaml", "Produce").output
 
 
+def test_unreadable_record_matches_strict_rules_only(rules: Path) -> None:
+    (rules.parent / "c.yaml").write_text(
+        "rules:\n"
+        "  - {name: open, kind: error, error: 44, match: {records: value.c == DE}}\n"
+        "  - {name: strict, kind: error, error: 44, on_unreadable: reject, match: {records: value.c == DE}}\n"
+    )
+    said = explain("c.yaml", "--record", "-", "--topic", "orders", data='{"c": ').output
+    assert "no        open" in said and "acts      strict" in said
+
+
 def test_record_without_an_api_or_with_a_frame_is_a_usage_error(rules: Path) -> None:
     assert "expected an API or a frame, got none" in explain("r.yaml").output
     assert "got a frame" in explain("r.yaml", write().hex(), "--record", "r.yaml").output

@@ -42,6 +42,13 @@ def schema_reason(rule: str) -> str:
     return f'rule "{rule}" needs a schema that is not loaded'
 
 
+def is_strict(rule: LiveRule) -> bool:
+    """Return True if records that cannot be read match the condition of `match`."""
+    if rule.selects_single_records:
+        return rule.fails_closed
+    return rule.limits_clients or getattr(rule, "on_unreadable", "") == "reject"
+
+
 class RecordSelector:
     """Selection of partitions by the record conditions of one rule. `response`: the records are in the response."""
 
@@ -49,7 +56,7 @@ class RecordSelector:
 
     def __init__(self, rule: LiveRule, yes: RecordCondition | None, no: RecordCondition | None, key: int) -> None:
         self.rule, self.yes, self.no, self.response = rule, yes, no, key != PRODUCE
-        self.strict = rule.limits_clients or getattr(rule, "on_unreadable", "") == "reject"
+        self.strict = is_strict(rule)
         self.down = getattr(rule, "on_registry_down", "retry" if rule.limits_clients else "unreadable")
 
     @classmethod
@@ -131,10 +138,12 @@ def budget_of(exchange: Exchange) -> RecordBudget:
 
 
 def any_record(
-    data: Buffer, yes: RecordCondition | None, time: float, budget: RecordBudget, *, no: RecordCondition | None = None
-) -> bool:
+    data: Buffer, yes: RecordCondition | None, time: float, budget: RecordBudget, *, no: RecordCondition | None = None,
+    strict: bool = False, controls: bool = False,
+) -> bool:  # fmt: skip
     """Return True if a record matches `yes` (None: any record does), and does not match `no`."""
-    return next(matching_records(data, yes, time, budget, no=no), None) is not None
+    found = matching_records(data, yes, time, budget, no=no, strict=strict, controls=controls)
+    return next(found, None) is not None
 
 
 def judged(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -22,8 +23,8 @@ from kproxy.rules.content.edits import RecordBudget
 from kproxy.rules.entity import KEY_TYPES, Entity, entities
 from kproxy.rules.exchange import ConnectionView, Exchange, Facts
 from kproxy.rules.filter.evaluate import RecordCondition
-from kproxy.rules.kinds.base.record_selector import any_record
-from kproxy.rules.kinds.base.rule import Rule
+from kproxy.rules.kinds.base.record_selector import any_record, is_strict
+from kproxy.rules.kinds.base.rule import LiveRule, Rule
 from kproxy.rules.select.frame_match import OF_ENTITY, WITH_RECORDS, FrameMatch, carries
 from kproxy.rules.select.match import ConnectionMatch
 
@@ -31,7 +32,7 @@ SelectorState = Literal["holds", "fails", "open"]
 OF_CONNECTION = (*ConnectionMatch.model_fields, "node")
 
 
-RecordTest = Callable[[RecordCondition | None, RecordCondition | None, Entity], bool]
+RecordTest = Callable[..., bool]
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class KnownRequest:
 
     `entities`: the entities of the request. With `whole` they are complete; otherwise missing attributes of an entity
     are open. `records`: the test whether a record of a partition matches the first condition (None: any does), and
-    does not match the second one; None: the records are not known.
+    does not match the second one; None: the records are not known. With `strict`, records that cannot be read match.
     """
 
     key: int
@@ -75,6 +76,8 @@ class SelectorFindings(NamedTuple):
 def explain_selectors(rule: Rule, subject: KnownRequest) -> SelectorFindings:
     """Return the state of a rule's selectors for this request, the findings that decide it, and the entities left."""
     match, not_ = rule.match, rule.not_
+    if subject.records is not None and isinstance(rule, LiveRule) and is_strict(rule):
+        subject = replace(subject, records=partial(subject.records, strict=True))
     findings = list(findings_of(match, subject)) if match is not None else []
     entities = selected(match, subject)
     if not entities and not any(one.word == "fails" for one in findings):
@@ -317,11 +320,16 @@ class Target:
         if self.record is None and (self.key != PRODUCE or self.frame is None):
             return None
 
-        def matches(yes: RecordCondition | None, no: RecordCondition | None, entity: Entity) -> bool:
+        def matches(
+            yes: RecordCondition | None, no: RecordCondition | None, entity: Entity, *, strict: bool = False
+        ) -> bool:
             data = self.record
             if data is None:
                 data = element_at(self.message, entity.where)["records"] if entity.partition is not None else None
-            return data is not None and any_record(data, yes, self.unix_time * 1000, RecordBudget(), no=no)
+            time, produces = self.unix_time * 1000, self.key == PRODUCE
+            return data is not None and any_record(
+                data, yes, time, RecordBudget(), no=no, strict=strict, controls=produces
+            )
 
         return matches
 
