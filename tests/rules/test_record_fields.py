@@ -265,3 +265,22 @@ def test_condition_yields_by_the_bytes_that_it_reads() -> None:
         assert len(calls) >= 400_000 // record_fields.PIECE
     finally:
         install_hooks(before)
+
+
+def test_condition_that_yields_keeps_its_limit_of_values() -> None:
+    """Another connection may test a record by the same condition meanwhile."""
+    condition = RecordCondition("value.a[*] == 7")
+    spans = EntrySpans(next(entries(encode_batch([Record(0, 0, None, b'{"a": [' + b"1, " * 19_000 + b"7]}")]))))
+    (span,) = spans
+    results: list[bool] = []
+
+    def other_connection() -> None:
+        install_hooks(None)
+        results.append(condition.test(spans)(span))
+
+    before = install_hooks(other_connection)
+    try:
+        results.append(condition.test(spans)(span))
+    finally:
+        install_hooks(before)
+    assert results == [True, True]

@@ -245,10 +245,13 @@ class RecordCondition:
 
     def __init__(self, text: str, form: Format = "auto", decoder: Decoder | None = None) -> None:
         self.tree, self.form, self.decoder = parse(text, RECORDS), form, decoder
-        self.looks = Looks(MOST_LOOKS, UnreadableRecord)
-        self.holds = predicate(self.tree, self.looks, RECORDS)
+        self.compiled, self.busy = self.compile(), False
         self.literals = literals(self.tree)
         self.claims = sum(1 for _ in claims(self.tree))
+
+    def compile(self) -> tuple[Looks, Predicate]:
+        looks = Looks(MOST_LOOKS, UnreadableRecord)
+        return looks, predicate(self.tree, looks, RECORDS)
 
     def __str__(self) -> str:
         return written(self.tree, RECORDS)
@@ -277,7 +280,8 @@ class RecordCondition:
         the condition's own. The test raises UnreadableRecord, and what the decoder raises. With `raises` False, it may
         return False for a record that cannot be read, and is `never` for an entry without matching records."""
         decoder = decoder or self.decoder
-        looks, holds, factor, spent = self.looks, self.holds, self.claims, 0
+        (looks, holds), own = self.compiled, False
+        factor, spent = self.claims, 0
         view = RecordView(spans, NO_SPAN, self.form, now, decoder)
         needed, search, gap = self.literals, None, spans.gap
         since = at = 0
@@ -288,7 +292,7 @@ class RecordCondition:
                 return never
 
         def test(span: Span) -> bool:
-            nonlocal at, since, spent
+            nonlocal at, since, spent, looks, holds, own
             start, end = span[START], span[END]
             if search is not None and since <= start < gap:
                 if at < start:
@@ -299,8 +303,16 @@ class RecordCondition:
             if spent > MOST_AT_ONCE:
                 spent = 0
                 yield_now()
+            if self.busy and not own:  # another connection has yielded within a record: its limit is in use
+                (looks, holds), own = self.compile(), True
             looks.left = MOST_LOOKS
             view.span, view._value = span, False
-            return holds(view)
+            if own:
+                return holds(view)
+            self.busy = True
+            try:
+                return holds(view)
+            finally:
+                self.busy = False
 
         return test
