@@ -213,7 +213,8 @@ def test_kinds_that_limit_suspect_whoever_may_be_anyone(kind: str) -> None:
     made = KINDS[kind].model_construct(match=FrameMatch(principal=["bob"]), networks=[])
     somebody: Any = SimpleNamespace(principal=None, is_anyone=True)
 
-    assert made.match.holds_frame(somebody) is (kind in ("deny", "read_only", "require", "allow_from", "quota"))
+    limiting = ("deny", "read_only", "require", "allow_from", "quota", "mask", "filter_records")
+    assert made.match.holds_frame(somebody) is (kind in limiting)
 
 
 def test_without_such_a_rule_nobody_waits() -> None:

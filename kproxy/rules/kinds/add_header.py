@@ -19,7 +19,6 @@ from kproxy.rules.kinds.base.content_rule import (
     TRACEPARENT,
     ChangeRecord,
     ContentEffect,
-    ContentRule,
     HidingEffect,
     HidingRule,
     Template,
@@ -97,8 +96,9 @@ class AddHeader(HidingRule):
     def reads_schemas(self) -> bool:
         return self.selects_records and self.format != "text"
 
-    def holds_for(self, entity: Entity) -> bool:
-        return super().holds_for(entity) if self.fails_closed else ContentRule.holds_for(self, entity)
+    @property
+    def selects_nameless(self) -> bool:
+        return self.fails_closed
 
     @property
     def reads_principal(self) -> bool:

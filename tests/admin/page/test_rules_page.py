@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -147,6 +148,8 @@ def test_a_rule_is_made_of_an_exchange(writing: FakeView, open_page: OpenPage) -
     page.wait_for_selector("text=5 would match")
     page.get_by_label("client_id").check()
     page.locator("dialog input[placeholder=any]").fill("3")
+    for part in ("client_id: etl-3", "times: 3"):
+        expect(page.locator("dialog textarea")).to_have_value(re.compile(part))
     page.wait_for_selector("text=5 would match")
     rule = read_document(Source("x", text_of(page))).parsed_rules[0].raw
     line = page.get_by_role("button", name="Copy for pytest").get_attribute("title")

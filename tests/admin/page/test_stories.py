@@ -87,7 +87,7 @@ def test_fields_and_bytes_before_and_after(shop: Shop, open_page: OpenPage) -> N
 
 
 def test_records_are_shown_with_keys_and_headers(shop: Shop, open_page: OpenPage) -> None:
-    """As text, as JSON, as hex."""
+    """JSON is indented; as hex."""
     page = opened(open_page, shop, "records")
     shop.order(42, "records")
     page.wait_for_selector(".list [data-place]")
@@ -97,7 +97,7 @@ def test_records_are_shown_with_keys_and_headers(shop: Shop, open_page: OpenPage
     row = page.locator(".records tbody tr").inner_text().split("\t")
     page.locator(".records select").select_option("hex")
 
-    assert ["orders[0]", "customer 7", '{"order": 42}', "trace=a1"] == [row[0], *row[3:]]
+    assert ["orders[0]", "customer 7", '{\n  "order": 42\n}', "trace=a1"] == [row[0], *row[3:]]
     page.wait_for_selector("text=63 75 73 74 6f 6d 65 72 20 37")
 
 

@@ -100,7 +100,7 @@ def test_what_a_run_leaves_is_killed(runner: ForkRunner, behaviour: str) -> None
 def test_one_that_hangs_holds_up_nobody(runner: ForkRunner) -> None:
     """Others end meanwhile, and are told in the order of their ends; plans are taken when there is room."""
     taken: list[int] = []
-    runner.limit = 1
+    runner.limit = 3
 
     def plans() -> Iterator[FaultPlan]:
         for number in range(10):
@@ -110,7 +110,7 @@ def test_one_that_hangs_holds_up_nobody(runner: ForkRunner) -> None:
     runs = runner.run(plans())
     first = next(runs)
     assert first.ended == "passed" and len(taken) == runner.jobs
-    assert [run.ended for run in runs][-1] == "hang" and len(taken) == 10
+    assert [run.ended for run in runs].count("hang") == 1 and len(taken) == 10
     runner.limit = 60
 
 

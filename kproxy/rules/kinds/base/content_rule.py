@@ -140,12 +140,21 @@ class HidingRule(ContentRule):
     def unreadable_result(self) -> OnUnreadable:
         return self.on_unreadable or ("withhold" if self.at == "fetch" else "reject")
 
+    @property
+    def selects_nameless(self) -> bool:
+        """Return True if topics whose id has no known name are selected, since they could be those of the rule."""
+        return True
+
     def holds_for(self, entity: Entity) -> bool:
-        """Return True if the entity is selected, or could be: its topic is an id without a known name."""
         match = self.match
         if match is None or match.holds_entity(entity):
             return True
-        return match.topic is not None and is_nameless(entity) and match.holds_but_for("topic", entity)
+        return (
+            self.selects_nameless
+            and match.topic is not None
+            and is_nameless(entity)
+            and match.holds_but_for("topic", entity)
+        )
 
 
 class HidingEffect(ContentEffect):
