@@ -136,6 +136,7 @@ def test_llms_files_have_each_page_and_links_that_exist(site: str | None) -> Non
 
 if "KPROXY_TEST_ALL" in os.environ and importlib.util.find_spec("mkdocs") is not None:
 
+    @pytest.mark.process
     def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
         """As `make docs` does."""
         command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", ROOT / "mkdocs.yml", "-d", tmp_path]
