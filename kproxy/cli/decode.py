@@ -7,14 +7,12 @@ line of hex is one frame; all 0x numbers of a text are one stream. `#` starts a 
 from __future__ import annotations
 
 import json
-import math
 import re
 import string
 import sys
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from typing import Any, NamedTuple
-from uuid import UUID
 
 import click
 
@@ -22,7 +20,7 @@ from kproxy.base.errors import DecodeError, InputError, plural
 from kproxy.base.named_file import read_named, reason
 from kproxy.base.terminal import console, in_line, say
 from kproxy.protocol import decode_request, decode_response
-from kproxy.protocol.codec.message import Message, known
+from kproxy.protocol.codec.message import Message, in_json, known
 from kproxy.protocol.codec.structs import find, header_version
 from kproxy.protocol.codec.trace import TraceStep, trace
 from kproxy.protocol.framing import RESPONSE_HEADER, split
@@ -230,30 +228,7 @@ SHOWN = 48
 
 
 def plain(value: Any) -> Any:
-    """Return a value of a message in a form that JSON has: bytes as hex, UUIDs and infinities as text."""
-    match value:
-        case bytes() | bytearray() | memoryview():
-            return {"hex": value.hex()}
-        case str():
-            data = value.encode("utf-8", "surrogateescape")
-            return value if data.isascii() or is_utf8(data) else {"hex": data.hex()}
-        case UUID():
-            return str(value)
-        case float() if not math.isfinite(value):
-            return str(value)
-        case dict():
-            return {name: plain(inner) for name, inner in value.items()}
-        case list() | tuple():
-            return [plain(inner) for inner in value]
-    return value
-
-
-def is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return in_json(value, lambda data: {"hex": data.hex()})
 
 
 def withheld(struct: Struct, value: dict[str, Any]) -> dict[str, Any]:

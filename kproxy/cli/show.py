@@ -18,6 +18,7 @@ from kproxy.base.terminal import in_line, output_option, say
 from kproxy.cli.exchange_input import AnyView, Trouble, tell, views
 from kproxy.cli.tail import unjudged
 from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.codec.message import is_utf8
 from kproxy.protocol.codec.structs import find
 from kproxy.protocol.codec.trace import TraceStep
 from kproxy.protocol.records import Batch, Cut, Entry, LegacyEntry, Record, check_crc, decode, entries
@@ -33,7 +34,7 @@ from kproxy.record.observer.records import MOST_BYTES, NotKept, RecordsField, re
 from kproxy.rules.content.schemas import SchemaCache
 from kproxy.rules.filter.record_fields import Part
 
-from .decode import Row, as_json, is_utf8, rows, shown
+from .decode import Row, as_json, rows, shown
 from .filters import is_file, make_filter
 from .registries import FileRegistries
 from .tail import milliseconds

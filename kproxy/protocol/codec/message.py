@@ -6,8 +6,11 @@ protocol guide. Unknown tags are in `_tagged_fields`, as (tag, bytes) pairs.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from kproxy.base.cooperative import defer_free, yield_point, yielding
 from kproxy.base.errors import DecodeError, EncodeError, plural
@@ -129,3 +132,31 @@ def encode(message: Message) -> bytes:
     fields = layout.body(api.key, version, direction)
     body = codec.encode(fields, message.body, api=api.name, version=version)
     return write_header(api, version, direction, header) + body + message.trailing
+
+
+def in_json(value: Any, binary: Callable[[bytes], Any]) -> Any:
+    """Return a value of a message in a form that JSON has. `binary` converts bytes, and text that is not UTF-8; UUIDs
+    and infinities become text."""
+    match value:
+        case bytes() | bytearray() | memoryview():
+            return binary(bytes(value))
+        case str():
+            data = value.encode("utf-8", "surrogateescape")
+            return value if is_utf8(data) else binary(data)
+        case UUID():
+            return str(value)
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            return {name: in_json(inner, binary) for name, inner in value.items()}
+        case list() | tuple():
+            return [in_json(inner, binary) for inner in yielding(value)]
+    return value
+
+
+def is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

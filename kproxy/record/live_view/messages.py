@@ -8,14 +8,13 @@ or value, or the missing records (null: unknown). Fields with credentials are wi
 
 from __future__ import annotations
 
-import math
 from base64 import b64encode
 from typing import Any
-from uuid import UUID
 
 from kproxy.base.cooperative import yield_point, yielding
 from kproxy.base.errors import DecodeError, RecordsError
 from kproxy.protocol import decode_request, decode_response
+from kproxy.protocol.codec.message import in_json
 from kproxy.protocol.records import Record, entries
 from kproxy.protocol.records.entry import RecordsDigest
 from kproxy.protocol.table import layout
@@ -114,21 +113,4 @@ class MessageWriter(ShownRecords):
 
 
 def plain(value: Any) -> Any:
-    match value:
-        case bytes() | bytearray() | memoryview():
-            return {"base64": b64encode(value).decode()}
-        case str():
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                return {"base64": b64encode(value.encode("utf-8", "surrogateescape")).decode()}
-            return value
-        case UUID():
-            return str(value)
-        case float() if not math.isfinite(value):
-            return str(value)
-        case dict():
-            return {name: plain(inner) for name, inner in value.items()}
-        case list() | tuple():
-            return [plain(inner) for inner in yielding(value)]
-    return value
+    return in_json(value, lambda data: {"base64": b64encode(data).decode()})
