@@ -10,6 +10,7 @@ from decimal import Decimal
 from io import BytesIO
 from typing import Any
 
+import fastavro
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,8 +19,6 @@ from kproxy.rules.content import avro
 from kproxy.rules.content.avro import AvroSchema
 from kproxy.rules.content.avro_types import SchemaError, at_path, read_datum
 from kproxy.rules.filter.record_fields import EVERY, UnreadableRecord
-
-fastavro = pytest.importorskip("fastavro")
 
 R = '{"type": "record", "name": "R", "fields": [%s]}'
 TEXTS = {"type": "array", "items": "string"}

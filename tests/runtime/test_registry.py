@@ -199,7 +199,6 @@ async def test_references_beyond_a_limit_are_invalid(server: SchemaRegistry, bui
 
 @pytest.mark.parametrize("in_header", [False, True])
 async def test_values_of_confluents_serializers_are_decoded(server: SchemaRegistry, in_header: bool) -> None:
-    pytest.importorskip("confluent_kafka.schema_registry.avro", reason="confluent-kafka[avro] is not installed")
     from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
     from confluent_kafka.schema_registry.avro import AvroSerializer
     from confluent_kafka.schema_registry.json_schema import JSONSerializer
