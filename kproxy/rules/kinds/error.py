@@ -13,13 +13,11 @@ from kproxy.protocol.table.shapes import Shape, shape
 from kproxy.rules.entity import Entity
 from kproxy.rules.exchange import Edit, Exchange, Fail, FrameDepth
 from kproxy.rules.kinds.base.access import ErrorPlace, can_say, fail_outermost, has_text, only_at_top
-from kproxy.rules.kinds.base.record_selector import RecordSelector
+from kproxy.rules.kinds.base.record_selector import FIRST_WITH_RECORD_ERRORS, RecordSelector
 from kproxy.rules.kinds.base.rule import Decisions, Direction, Effect, LiveRule
 from kproxy.rules.select.selected import Error, SelectedVersions, acks_number, chosen, error_number, spans
 from kproxy.rules.values.model import Wrong
 
-FIRST_WITH_RECORD_ERRORS = 8
-"""Version of Produce (KIP-467)."""
 AFTER_THE_WORK = (7, 20)
 """REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND: brokers return them after they stored the records."""
 

@@ -33,15 +33,13 @@ from kproxy.rules.kinds.base.quota import has_max_bytes
 from kproxy.rules.values.model import Wrong
 
 from .access import is_nameless
-from .record_selector import MOST_NAMED, NOT_ENOUGH_REPLICAS, budget_of, schema_reason
+from .record_selector import FIRST_WITH_RECORD_ERRORS, MOST_NAMED, NOT_ENOUGH_REPLICAS, budget_of, schema_reason
 from .records_rule import RecordChanges, RecordsRule, edits_of, first_offset
 from .rule import UNCOUNTED, Decisions, Direction, Effect, EffectProblem, Family
 
 INVALID_RECORD, POLICY_VIOLATION = 87, 44
 LONGEST_HOLD = 5.0
 """Seconds that a response without records waits while schemas are not loaded, so that clients do not poll in a loop."""
-FIRST_WITH_RECORD_ERRORS = 8
-"""Version of Produce whose responses name records; clients of earlier ones do not have INVALID_RECORD."""
 
 
 class ContentRule(RecordsRule):

@@ -34,6 +34,8 @@ from .rule import LiveRule
 
 MOST_NAMED = 1000
 """Records of one partition that an error response names."""
+FIRST_WITH_RECORD_ERRORS = 8
+"""Version of Produce whose responses name records (KIP-467). Clients of earlier ones do not have INVALID_RECORD."""
 NOT_ENOUGH_REPLICAS = 19
 """Error that every client retries, and treats as not stored."""
 
